@@ -1,0 +1,1 @@
+//! Device phase timing: the fixed phases, stamped on the device, reduced on the host.

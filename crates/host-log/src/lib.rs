@@ -1,0 +1,1 @@
+//! The host logger: queue, writer, drop counts, fork quiesce, clock anchor, spans.

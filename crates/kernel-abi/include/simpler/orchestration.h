@@ -1,0 +1,88 @@
+/* What an orchestration sees: a run, and a table of operations on it.
+ *
+ * An orchestration is a shared object that exports
+ *
+ *     int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run,
+ *                                   const SimplerChipArgs *args);
+ *     int aicpu_orchestration_config(SimplerOrchestrationConfig *config);   (optional)
+ *
+ * The entry runs once per run on the orchestrator's thread, submits tasks and returns 0, or any other
+ * value to fail the run. Tasks start while it still submits. All calls of the table belong to that thread.
+ */
+#ifndef SIMPLER_ORCHESTRATION_H
+#define SIMPLER_ORCHESTRATION_H
+
+#include <simpler/kernel.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SIMPLER_TASK_TENSORS_MAX 32
+#define SIMPLER_TASK_SCALARS_MAX 16
+#define SIMPLER_CHIP_TENSORS_MAX 256
+#define SIMPLER_CHIP_SCALARS_MAX 128
+#define SIMPLER_NO_KERNEL (-1)
+
+/* How a task uses a tensor; dependencies follow from the regions read and written. */
+enum {
+    SIMPLER_INPUT = 0,           /* read */
+    SIMPLER_OUTPUT = 1,          /* written whole; the runtime allocates and sets addr and owner_task */
+    SIMPLER_INOUT = 2,           /* read and written */
+    SIMPLER_OUTPUT_EXISTING = 3, /* written, memory is the caller's */
+    SIMPLER_NO_DEP = 4           /* passed on, no dependency either way (constants) */
+};
+
+/* Core kinds. */
+enum { SIMPLER_AIC = 0, SIMPLER_AIV = 1 };
+
+typedef struct SimplerRun SimplerRun;
+
+typedef struct SimplerTaskArg {
+    SimplerTensor *tensor; /* copied at submit; an OUTPUT's addr and owner_task are stored through it */
+    uint64_t use;          /* SIMPLER_INPUT .. SIMPLER_NO_DEP */
+} SimplerTaskArg;
+
+typedef struct SimplerTask {
+    uint32_t struct_size; /* sizeof(SimplerTask) */
+    int32_t aic;          /* index in the callable's kernel list, or SIMPLER_NO_KERNEL */
+    int32_t aiv0;
+    int32_t aiv1;
+    const SimplerTaskArg *args;
+    const uint64_t *scalars;
+    uint32_t arg_count;
+    uint32_t scalar_count;
+} SimplerTask;
+
+typedef struct SimplerChipArgs {
+    const SimplerTensor *tensors;
+    const uint64_t *scalars;
+    uint32_t tensor_count;
+    uint32_t scalar_count;
+} SimplerChipArgs;
+
+typedef struct SimplerOrchestrationConfig {
+    uint32_t struct_size; /* in: sizeof(SimplerOrchestrationConfig) of the runtime */
+    uint32_t tensors_min; /* out: fewer tensors or scalars than this is error 5 */
+    uint32_t scalars_min;
+} SimplerOrchestrationConfig;
+
+/* Versioned by size: a caller that needs a later operation compares struct_size first. */
+typedef struct SimplerOrchestrationApi {
+    uint32_t struct_size;
+    /* A task id >= 0, or a negative orchestrator error code; after an error the run is fatal. */
+    int64_t (*submit_task)(SimplerRun *run, const SimplerTask *task);
+    /* Cores of a kind (SIMPLER_AIC, SIMPLER_AIV) on this chip. */
+    uint32_t (*core_count)(SimplerRun *run, int kind);
+    /* Non-zero once the run has failed: stop submitting. */
+    int (*is_fatal)(SimplerRun *run);
+    /* Fail the run with code 9 and this text (copied, at most 255 bytes). */
+    void (*report_fatal)(SimplerRun *run, const char *text);
+    /* A record in the host log; level is 10, 20, 25, 30 or 40. */
+    void (*log)(SimplerRun *run, int level, const char *func, const char *text);
+} SimplerOrchestrationApi;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

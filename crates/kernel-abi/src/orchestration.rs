@@ -1,0 +1,152 @@
+//! `orchestration.h`.
+
+use core::ffi::{c_char, c_int};
+
+use crate::SimplerTensor;
+
+/// Most tensors of a task.
+pub const TASK_TENSORS_MAX: usize = 32;
+/// Most scalars of a task.
+pub const TASK_SCALARS_MAX: usize = 16;
+/// Most tensors of a chip entry.
+pub const CHIP_TENSORS_MAX: usize = 256;
+/// Most scalars of a chip entry.
+pub const CHIP_SCALARS_MAX: usize = 128;
+/// No kernel of this kind.
+pub const NO_KERNEL: i32 = -1;
+
+/// How a task uses a tensor (`SIMPLER_INPUT` …).
+#[repr(u64)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgUse {
+    /// Read.
+    Input = 0,
+    /// Written whole, allocated by the runtime.
+    Output = 1,
+    /// Read and written.
+    InOut = 2,
+    /// Written, memory is the caller's.
+    OutputExisting = 3,
+    /// No dependency either way.
+    NoDep = 4,
+}
+
+impl ArgUse {
+    /// The use that a C value names.
+    pub const fn from_raw(raw: u64) -> Option<Self> {
+        Some(match raw {
+            0 => Self::Input,
+            1 => Self::Output,
+            2 => Self::InOut,
+            3 => Self::OutputExisting,
+            4 => Self::NoDep,
+            _ => return None,
+        })
+    }
+}
+
+/// Core kinds.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CoreKind {
+    /// Cube (matrix) core.
+    Aic = 0,
+    /// Vector core.
+    Aiv = 1,
+}
+
+/// Opaque to orchestrations.
+#[repr(C)]
+pub struct SimplerRun {
+    _opaque: [u8; 0],
+}
+
+/// One argument of a task.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SimplerTaskArg {
+    /// Copied at submit; an output's `addr` and `owner_task` are stored through it.
+    pub tensor: *mut SimplerTensor,
+    /// An [`ArgUse`].
+    pub arg_use: u64,
+}
+
+/// A task to submit.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SimplerTask {
+    /// `sizeof(SimplerTask)` of the caller.
+    pub struct_size: u32,
+    /// Kernel index for the AIC, or [`NO_KERNEL`].
+    pub aic: i32,
+    /// Kernel index for the first AIV.
+    pub aiv0: i32,
+    /// Kernel index for the second AIV.
+    pub aiv1: i32,
+    /// `arg_count` arguments.
+    pub args: *const SimplerTaskArg,
+    /// `scalar_count` values.
+    pub scalars: *const u64,
+    /// Number of tensors.
+    pub arg_count: u32,
+    /// Number of scalars.
+    pub scalar_count: u32,
+}
+
+/// Arguments of the chip entry.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SimplerChipArgs {
+    /// `tensor_count` views.
+    pub tensors: *const SimplerTensor,
+    /// `scalar_count` values.
+    pub scalars: *const u64,
+    /// Number of tensors.
+    pub tensor_count: u32,
+    /// Number of scalars.
+    pub scalar_count: u32,
+}
+
+/// What an orchestration expects.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SimplerOrchestrationConfig {
+    /// Size of this struct in the runtime.
+    pub struct_size: u32,
+    /// Fewest tensors.
+    pub tensors_min: u32,
+    /// Fewest scalars.
+    pub scalars_min: u32,
+}
+
+/// The operations table.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct SimplerOrchestrationApi {
+    /// Size of this struct in the runtime.
+    pub struct_size: u32,
+    /// See `orchestration.h`.
+    pub submit_task: unsafe extern "C" fn(run: *mut SimplerRun, task: *const SimplerTask) -> i64,
+    /// See `orchestration.h`.
+    pub core_count: unsafe extern "C" fn(run: *mut SimplerRun, kind: c_int) -> u32,
+    /// See `orchestration.h`.
+    pub is_fatal: unsafe extern "C" fn(run: *mut SimplerRun) -> c_int,
+    /// See `orchestration.h`.
+    pub report_fatal: unsafe extern "C" fn(run: *mut SimplerRun, text: *const c_char),
+    /// See `orchestration.h`.
+    pub log:
+        unsafe extern "C" fn(run: *mut SimplerRun, level: c_int, func: *const c_char, text: *const c_char),
+}
+
+/// The symbol of an orchestration's entry.
+pub const ORCHESTRATION_ENTRY: &str = "aicpu_orchestration_entry";
+/// The symbol of an orchestration's configuration function.
+pub const ORCHESTRATION_CONFIG: &str = "aicpu_orchestration_config";
+/// The type of the entry.
+pub type OrchestrationEntry = unsafe extern "C" fn(
+    api: *const SimplerOrchestrationApi,
+    run: *mut SimplerRun,
+    args: *const SimplerChipArgs,
+) -> c_int;
+/// The type of the configuration function.
+pub type OrchestrationConfigure = unsafe extern "C" fn(config: *mut SimplerOrchestrationConfig) -> c_int;

@@ -1,0 +1,1 @@
+//! Orchestration and kernel sources to shared objects, with a content-keyed cache.

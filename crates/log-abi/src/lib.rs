@@ -1,0 +1,1 @@
+//! The C-visible types of the host log: shared state, span, level ladder.

@@ -1,0 +1,1 @@
+//! The simulated chip: memory, AICPU threads, AICores, registers, device counter.

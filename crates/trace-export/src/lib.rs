@@ -1,0 +1,1 @@
+//! Invocations to the formats of other tools.

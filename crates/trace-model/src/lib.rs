@@ -1,0 +1,1 @@
+//! Pure: records to invocations, trees, buckets, windows, statistics.

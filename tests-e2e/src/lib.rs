@@ -1,0 +1,1 @@
+//! Whole programs against each other.
