@@ -1,1 +1,31 @@
-//! The C-visible types of the host log: shared state, span, level ladder.
+//! The C-visible types of the host log: the level ladder, the shared state, the span and its context.
+//!
+//! Every shared object of a process has a private logger, and all of them work on one
+//! [`SimplerHostLogState`] that the owner publishes. What they agree on is therefore bytes, not code: the
+//! types here are `repr(C)`, every offset is asserted below, and every word that two threads touch is an
+//! atomic. Nothing here acts; the owner's behaviour is the crate `simpler-host-log`.
+//!
+//! ```
+//! use simpler_log_abi::{Level, Threshold};
+//!
+//! assert!(Threshold::TIMING.admits(Level::Timing));
+//! assert!(!Threshold::TIMING.admits(Level::Info));
+//! assert_eq!(Threshold::normalize(21), Threshold::TIMING); // a wish is rounded up
+//! assert_eq!(Level::round_record(35), Level::Warn); // a record is rounded down
+//! ```
+
+#![no_std]
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
+compile_error!("the shared log state is laid out for 64-bit Linux");
+
+mod level;
+mod span;
+mod state;
+
+pub use level::{Level, Threshold};
+pub use span::{SimplerHostSpan, SimplerSpanContext, SimplerSpanContextFn};
+pub use state::{
+    DROP_REASONS, DropReason, LOG_DIRECTORY_BYTES, PRODUCERS_CLOSED, SimplerHostLogEnqueueFn,
+    SimplerHostLogState,
+};
