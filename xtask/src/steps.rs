@@ -1,0 +1,94 @@
+//! `cargo xtask test`: the steps in order, fast ones first, each with its time.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::{answers, cargo, ensure_c_compiler, fetch_model, gates, run, tidy};
+
+/// Seconds that each fuzz target gets in the short form; `--long` gives ten times as many.
+const FUZZ_SECONDS: u64 = 10;
+
+struct Step {
+    name: &'static str,
+    run: Box<dyn Fn() -> Result<()>>,
+}
+
+fn step(name: &'static str, run: impl Fn() -> Result<()> + 'static) -> Step {
+    Step { name, run: Box::new(run) }
+}
+
+/// Runs every step, then says how many passed; the first failure does not hide the later ones.
+pub(crate) fn test(long: bool, only: Option<&str>) -> Result<()> {
+    let chosen: Vec<Step> = all(long).into_iter().filter(|step| only.is_none_or(|name| step.name.contains(name))).collect();
+    if chosen.is_empty() {
+        bail!("no step's name contains {}", only.unwrap_or_default());
+    }
+    let mut failed = Vec::new();
+    let mut times: Vec<(&str, Duration)> = Vec::new();
+    for step in &chosen {
+        eprintln!("\n── {} ──", step.name);
+        let start = Instant::now();
+        if let Err(why) = (step.run)() {
+            eprintln!("{}: {why:#}", step.name);
+            failed.push(step.name);
+        }
+        times.push((step.name, start.elapsed()));
+    }
+    eprintln!();
+    for (name, time) in &times {
+        let verdict = if failed.contains(name) { "FAILED" } else { "ok" };
+        eprintln!("{name:<14} {verdict:<7} {:>7.1} s", time.as_secs_f64());
+    }
+    println!("{} passed, {} failed", times.len() - failed.len(), failed.len());
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+fn all(long: bool) -> Vec<Step> {
+    vec![
+        step("set-up", set_up),
+        step("fmt", || run(cargo().args(["fmt", "--all", "--check"]))),
+        step("tidy", tidy::tidy),
+        step("clippy", || {
+            run(cargo().args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+        }),
+        step("tests", || {
+            run(cargo().args(["nextest", "run", "--workspace", "--exclude", "simpler-tests-e2e", "--no-fail-fast"]))
+        }),
+        step("doc tests", || run(cargo().args(["test", "--quiet", "--doc", "--workspace"]))),
+        step("off build", gates::off_build),
+        step("loom", move || gates::loom(long)),
+        step("sanitizers", gates::sanitize),
+        step("fuzz", move || gates::fuzz(if long { 10 * FUZZ_SECONDS } else { FUZZ_SECONDS })),
+        step("whole", whole_programs),
+    ]
+}
+
+/// What the later steps need and a fresh machine may lack.
+fn set_up() -> Result<()> {
+    ensure_c_compiler()?;
+    if !answers("cargo-nextest", "--version") {
+        eprintln!("cargo-nextest is missing: installing it");
+        run(cargo().args(["install", "--locked", "--quiet", "cargo-nextest"]))?;
+    }
+    Ok(())
+}
+
+/// The optimised binary that people run.
+pub(crate) fn build_release() -> Result<()> {
+    run(cargo().args(["build", "--quiet", "--release", "--package", "simpler-cli"]))
+}
+
+/// Whole programs: the release binary and the tests that drive it, the real model among them.
+fn whole_programs() -> Result<()> {
+    build_release()?;
+    let mut tests = cargo();
+    tests.args(["nextest", "run", "--release", "--package", "simpler-tests-e2e", "--no-fail-fast", "--success-output", "never"]);
+    match fetch_model::fetch() {
+        Ok(model) => {
+            tests.env("SIMPLER_SMOLLM2_GGUF", model);
+        }
+        Err(why) => eprintln!("skipped: the tests on SmolLM2, because the model cannot be had: {why:#}"),
+    }
+    run(&mut tests)
+}

@@ -1,0 +1,173 @@
+//! The rules that no compiler checks, as tests: layers, comment tags, names, and what must not be committed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::cargo;
+
+/// Lines above an atomic access in which its `ORDERING:` comment may stand.
+const TAG_REACH_LINES: usize = 14;
+
+/// Checks every rule and prints each breach with its place.
+pub(crate) fn tidy() -> Result<()> {
+    let mut breaches = Vec::new();
+    layers(&mut breaches)?;
+    let files = tracked_files()?;
+    for path in &files {
+        let Ok(text) = fs::read_to_string(path) else { continue };
+        names(path, &mut breaches);
+        places(path, &text, &mut breaches);
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            rust_file(path, &text, &mut breaches);
+        }
+    }
+    dependencies_are_explained(&mut breaches)?;
+    if breaches.is_empty() {
+        println!("tidy: {} files, no breach", files.len());
+        return Ok(());
+    }
+    for breach in &breaches {
+        eprintln!("{breach}");
+    }
+    bail!("{} breaches of the rules in CONTRIBUTING.md", breaches.len())
+}
+
+/// Files that git tracks or would track.
+fn tracked_files() -> Result<Vec<PathBuf>> {
+    let output = std::process::Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
+        .output()
+        .context("cannot start git")?;
+    if !output.status.success() {
+        bail!("git ls-files: {}", output.status);
+    }
+    let names = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect())
+}
+
+/// Who may depend on whom, read from `cargo metadata`.
+fn layers(breaches: &mut Vec<String>) -> Result<()> {
+    let output = cargo().args(["metadata", "--format-version", "1", "--no-deps"]).output().context("cargo metadata")?;
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")?;
+    let mut normal: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let name = package["name"].as_str().unwrap_or_default().to_owned();
+        let dependencies = package["dependencies"].as_array().into_iter().flatten();
+        // A dependency of kind null is a normal one; loom stands behind a target condition and is a test tool.
+        let chosen = dependencies
+            .filter(|dependency| dependency["kind"].is_null() && dependency["target"].is_null())
+            .filter(|dependency| dependency["optional"] != true)
+            .filter_map(|dependency| dependency["name"].as_str())
+            .map(str::to_owned);
+        normal.insert(name, chosen.collect());
+    }
+    let mut only = |package: &str, allowed: &[&str]| match normal.get(package) {
+        None => breaches.push(format!("layers: {package} is not in the workspace")),
+        Some(found) => {
+            for extra in found.iter().filter(|name| !allowed.contains(&name.as_str())) {
+                breaches.push(format!("layers: {package} must not depend on {extra}"));
+            }
+        }
+    };
+    only("simpler-log-abi", &[]);
+    only("simpler-device-phase", &[]);
+    only("simpler-kernel-abi", &[]);
+    only("simpler-record-format", &["simpler-log-abi"]);
+    only("simpler-relax", &["libc"]);
+    only("simpler-host-log", &["simpler-log-abi", "simpler-record-format", "libc"]);
+    // The writing and the reading side meet in record-format and log-abi only; the binary and the tests hold both.
+    let writing = ["simpler-host-log", "simpler-runtime", "simpler-worker", "simpler-sim-npu", "simpler-decoder"];
+    let reading = ["simpler-trace-model", "simpler-trace-ingest", "simpler-trace-export"];
+    for (package, found) in &normal {
+        let side = |names: &[&str]| found.iter().any(|name| names.contains(&name.as_str()));
+        if reading.contains(&package.as_str()) && side(&writing) {
+            breaches.push(format!("layers: {package} reads logs and must not depend on what writes them"));
+        }
+        if writing.contains(&package.as_str()) && side(&reading) {
+            breaches.push(format!("layers: {package} writes logs and must not depend on what reads them"));
+        }
+    }
+    if normal.get("simpler-runtime").is_some_and(|found| found.contains("simpler-sim-npu")) {
+        breaches.push("layers: simpler-runtime knows a device only through simpler-platform".to_owned());
+    }
+    Ok(())
+}
+
+/// Names that say nothing.
+fn names(path: &Path, breaches: &mut Vec<String>) {
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    if ["utils", "util", "common", "helpers", "helper", "manager", "misc"].contains(&stem) {
+        breaches.push(format!("{}: the name says nothing; name the thing", path.display()));
+    }
+}
+
+/// Paths of a machine have no place in the repository.
+fn places(path: &Path, text: &str, breaches: &mut Vec<String>) {
+    let folders = ["work", "root", "home"].map(|folder| format!("/{folder}/"));
+    for (number, line) in text.lines().enumerate() {
+        for folder in &folders {
+            let local = line.match_indices(folder.as_str()).any(|(at, _)| {
+                !line[..at].ends_with(|before: char| before.is_alphanumeric() || "._-}$~".contains(before))
+            });
+            if local {
+                breaches.push(format!("{}:{}: a path of somebody's machine", path.display(), number + 1));
+            }
+        }
+    }
+}
+
+fn rust_file(path: &Path, text: &str, breaches: &mut Vec<String>) {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut breach = |number: usize, what: &str| breaches.push(format!("{}:{}: {what}", path.display(), number + 1));
+    let is_xtask = path.starts_with("xtask");
+    let opening = lines.iter().find(|line| !line.starts_with("#!") && !line.trim().is_empty());
+    if !opening.is_some_and(|line| line.starts_with("//!")) {
+        breach(0, "a file opens with //! and its idea");
+    }
+    let is_test = path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests-e2e");
+    for (number, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        if code.starts_with("//") {
+            continue;
+        }
+        let ordered = ["Acquire", "Release", "AcqRel", "SeqCst"].iter().any(|name| code.contains(&format!("Ordering::{name}")));
+        if ordered && !is_test && !is_xtask {
+            let above = &lines[number.saturating_sub(TAG_REACH_LINES)..=number];
+            if !above.iter().any(|line| line.contains("ORDERING:")) {
+                breach(number, "an atomic access without its ORDERING: comment");
+            }
+        }
+        if !is_xtask && code.contains("#[ignore") {
+            breach(number, "no test is ignored; one that cannot run says `skipped: why`");
+        }
+        if is_test && code.contains("thread::sleep(") {
+            breach(number, "tests poll with a deadline, they do not sleep");
+        }
+    }
+    if path.starts_with("crates/host-log/src") {
+        let barred = ["Mutex", "Condvar", "RwLock", "OnceLock", "OnceCell", "LazyLock", "parking_lot", "println!"];
+        for (number, line) in lines.iter().enumerate() {
+            let code = line.trim_start();
+            if !code.starts_with("//") && barred.iter().any(|name| code.contains(name)) {
+                breach(number, "host-log holds nothing that a fork could leave locked");
+            }
+        }
+    }
+}
+
+/// Every dependency of the workspace has its line of reason.
+fn dependencies_are_explained(breaches: &mut Vec<String>) -> Result<()> {
+    let manifest = fs::read_to_string("Cargo.toml").context("cannot read Cargo.toml")?;
+    let reasons = fs::read_to_string("docs/dependencies.md").context("cannot read docs/dependencies.md")?;
+    let section = manifest.split("[workspace.dependencies]").nth(1).unwrap_or_default();
+    for line in section.lines().take_while(|line| !line.starts_with('[')) {
+        let Some((name, _)) = line.split_once(" = ") else { continue };
+        if !name.starts_with("simpler-") && !reasons.contains(&format!("| {name} |")) {
+            breaches.push(format!("docs/dependencies.md: no line of reason for {name}"));
+        }
+    }
+    Ok(())
+}
