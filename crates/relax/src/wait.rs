@@ -1,0 +1,97 @@
+//! How one wait goes on: pauses, yields, parks; and deadlines.
+
+use std::time::{Duration, Instant};
+
+use crate::event::{Epoch, EventCount};
+
+/// Steps of pauses before the first yield. With [`STEP_PAUSES`] they last 1 to 4 µs (a pause is 15 to 60 ns):
+/// as long as a cache line and a short reply take, and less than a parked thread's wake-up.
+const SPIN_STEPS: u32 = 8;
+/// Pauses in a step, that is between two looks at the caller's condition.
+const STEP_PAUSES: u32 = 8;
+/// How long a wait yields, from its first yield, before it parks. A hand-over between threads that share a
+/// CPU is a few µs by yielding and tens of µs by a wake-up; the stages of a decode step are about 50 µs
+/// apart, and a wait longer than a few of them is worth the wake-up. Wall time, since a yield lasts 0.3 µs on
+/// an idle CPU and a time slice on a busy one.
+pub const YIELD_PHASE: Duration = Duration::from_micros(150);
+/// The longest park: a caller that watches a deadline looks at it this often.
+pub const PARK_SLICE: Duration = Duration::from_millis(10);
+
+const _: () = assert!(YIELD_PHASE.as_nanos() < PARK_SLICE.as_nanos());
+
+/// The state of one wait: how long it has been going on.
+#[derive(Debug, Default)]
+pub struct Relax {
+    steps: u32,
+    yielding_since: Option<Instant>,
+}
+
+impl Relax {
+    /// A fresh wait.
+    pub const fn new() -> Self {
+        Self { steps: 0, yielding_since: None }
+    }
+
+    /// There was progress: start again with the cheap steps.
+    pub const fn reset(&mut self) {
+        *self = Self::new();
+    }
+
+    /// One step of waiting for `event` to leave `seen`, an epoch that was read before the condition.
+    ///
+    /// Returns after a few pauses, a yield, or a park of at most [`PARK_SLICE`], and early when the event was
+    /// rung or for no reason.
+    #[inline]
+    pub fn wait(&mut self, event: &EventCount, seen: Epoch) {
+        // Under loom a pause or a yield is one more schedule to explore and proves nothing.
+        if cfg!(loom) {
+            return event.park(seen, PARK_SLICE);
+        }
+        if self.steps < SPIN_STEPS {
+            self.steps += 1;
+            for _ in 0..STEP_PAUSES {
+                if event.epoch() != seen {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+            return;
+        }
+        self.yield_or_park(event, seen);
+    }
+
+    #[cold]
+    fn yield_or_park(&mut self, event: &EventCount, seen: Epoch) {
+        let now = Instant::now();
+        let since = *self.yielding_since.get_or_insert(now);
+        if now.duration_since(since) < YIELD_PHASE {
+            std::thread::yield_now();
+        } else {
+            event.park(seen, PARK_SLICE);
+        }
+    }
+}
+
+/// A point in monotonic time after which a wait gives up.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    /// None: so far away that the clock cannot hold it.
+    at: Option<Instant>,
+}
+
+impl Deadline {
+    /// The deadline `limit` from now; a limit beyond the clock's range never passes.
+    pub fn after(limit: Duration) -> Self {
+        Self { at: Instant::now().checked_add(limit) }
+    }
+
+    /// Whether it lies in the past.
+    pub fn passed(&self) -> bool {
+        self.remaining().is_zero()
+    }
+
+    /// The time that is left; zero once passed.
+    pub fn remaining(&self) -> Duration {
+        self.at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+    }
+}
