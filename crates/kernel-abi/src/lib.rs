@@ -9,3 +9,8 @@ mod orchestration;
 
 pub use kernel::*;
 pub use orchestration::*;
+
+/// The text of `simpler/kernel.h`.
+pub const KERNEL_HEADER: &str = include_str!("../include/simpler/kernel.h");
+/// The text of `simpler/orchestration.h`.
+pub const ORCHESTRATION_HEADER: &str = include_str!("../include/simpler/orchestration.h");

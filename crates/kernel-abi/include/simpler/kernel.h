@@ -16,6 +16,9 @@
 extern "C" {
 #endif
 
+/* Objects are compiled with hidden visibility: what the runtime looks up is declared with this. */
+#define SIMPLER_EXPORT __attribute__((visibility("default")))
+
 #define SIMPLER_TENSOR_DIMS_MAX 5
 #define SIMPLER_NO_TASK UINT64_MAX
 
@@ -58,6 +61,9 @@ typedef struct SimplerKernelArgs {
     uint32_t block_index; /* 0 .. block_count - 1 */
     uint32_t block_count;
 } SimplerKernelArgs;
+
+/* What a kernel object defines. */
+SIMPLER_EXPORT void kernel_entry(const SimplerKernelArgs *args);
 
 /* The first element of a view. */
 static inline void *simpler_tensor_data(const SimplerTensor *tensor) {

@@ -82,6 +82,11 @@ typedef struct SimplerOrchestrationApi {
     void (*log)(SimplerRun *run, int level, const char *func, const char *text);
 } SimplerOrchestrationApi;
 
+/* What an orchestration object defines; the second is optional. */
+SIMPLER_EXPORT int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run,
+                                             const SimplerChipArgs *args);
+SIMPLER_EXPORT int aicpu_orchestration_config(SimplerOrchestrationConfig *config);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,309 @@
+//! Calling the compiler, and the cache.
+
+use std::ffi::OsString;
+use std::io;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use sha2::{Digest, Sha256};
+use simpler_kernel_abi::{CoreKind, KERNEL_HEADER, ORCHESTRATION_HEADER};
+
+use crate::embed::{self, EmbeddedKernel};
+use crate::source::{CallableSource, SourceFile};
+
+/// The compiler where `CC` does not name one.
+const DEFAULT_COMPILER: &str = "gcc";
+
+/// The flags of every object. The build-id is asked for by name, since the linker's default varies (LESSONS 29).
+/// Undefined symbols are an error here, not at load. `-fno-math-errno` lets square roots be one instruction.
+const FLAGS: [&str; 13] = [
+    "-std=gnu11",
+    "-O3",
+    "-march=native",
+    "-fno-math-errno",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wextra",
+    "-Wl,--build-id=sha1",
+    "-Wl,-z,defs",
+    "-I.",
+    "-Iinclude",
+];
+/// Libraries, after the sources.
+const LIBRARIES: [&str; 1] = ["-lm"];
+
+/// Longest name of a source: its length is a byte in the orchestration's section.
+const NAME_BYTES_MAX: usize = 255;
+
+/// The object's name in its folder while it is built.
+const OBJECT: &str = "object.so";
+
+/// Where the objects of a callable are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallableObjects {
+    /// The callable's name.
+    pub name: String,
+    /// The orchestration object.
+    pub orchestration: PathBuf,
+    /// The kernel objects in index order; a file's stem is the kernel's name.
+    pub kernels: Vec<(PathBuf, CoreKind)>,
+}
+
+/// What a compilation fails with.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot compile {what}: {kind}")]
+pub struct CompileError {
+    /// The file or folder that it is about.
+    pub what: String,
+    /// The reason.
+    #[source]
+    pub kind: CompileErrorKind,
+}
+
+/// Why a compilation failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CompileErrorKind {
+    /// A name that is no plain file name, or used twice.
+    #[error("{0}")]
+    Name(&'static str),
+    /// The compiler cannot be started.
+    #[error("cannot run the compiler {compiler}: {source}")]
+    Spawn {
+        /// The program.
+        compiler: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The compiler refused the source.
+    #[error("the compiler says:\n{0}")]
+    Refused(String),
+    /// The cache folder cannot be used.
+    #[error("cache: {0}")]
+    Cache(#[from] io::Error),
+}
+
+/// Compiles callables into a cache folder. Any number of compilers, in any number of processes, may share one.
+#[derive(Debug)]
+pub struct Compiler {
+    cache: PathBuf,
+    program: OsString,
+    /// What the compiler says of itself and of this CPU; part of every key.
+    fingerprint: [u8; 32],
+}
+
+impl Compiler {
+    /// A compiler over `cache`, which is made if it is not there. The program is `CC`, or gcc.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or the compiler cannot be run.
+    pub fn new(cache: impl Into<PathBuf>) -> Result<Self, CompileError> {
+        let program =
+            std::env::var_os("CC").filter(|cc| !cc.is_empty()).unwrap_or_else(|| DEFAULT_COMPILER.into());
+        let cache = cache.into();
+        std::fs::create_dir_all(&cache).map_err(|source| at(&cache, source))?;
+        let mut hash = Sha256::new();
+        // The second call spells out what -march=native means on this CPU; it compiles nothing.
+        for arguments in [&["--version"][..], &["-###", "-march=native", "-E", "-x", "c", "/dev/null"]] {
+            let output =
+                Command::new(&program).args(arguments).stdin(Stdio::null()).output().map_err(|source| {
+                    let compiler = program.to_string_lossy().into_owned();
+                    CompileError {
+                        what: "anything".into(),
+                        kind: CompileErrorKind::Spawn { compiler, source },
+                    }
+                })?;
+            absorb(&mut hash, &output.stdout);
+            absorb(&mut hash, &output.stderr);
+        }
+        Ok(Self { cache, program, fingerprint: hash.finalize().into() })
+    }
+
+    /// Compiles what is not in the cache and says where all objects are. Kernels compile in parallel.
+    ///
+    /// # Errors
+    /// On a name that cannot be a file, on a source that the compiler refuses (with its words), and when the
+    /// cache cannot be written.
+    pub fn compile(&self, callable: &CallableSource) -> Result<CallableObjects, CompileError> {
+        check_names(callable)?;
+        let paths = self.compile_kernels(callable)?;
+        let mut embedded = Vec::with_capacity(paths.len());
+        for (path, kernel) in paths.iter().zip(&callable.kernels) {
+            let bytes = std::fs::read(path).map_err(|source| at(path, source))?;
+            embedded.push(EmbeddedKernel {
+                name: kernel.file.stem().to_owned(),
+                kind: kernel.kind,
+                digest: embed::digest(&bytes),
+            });
+        }
+        let section = SourceFile::new("simpler_kernels_section.c", embed::section_source(&embedded));
+        let orchestration =
+            self.object(&callable.orchestration, &[&callable.orchestration, &section], &callable.headers)?;
+        Ok(CallableObjects {
+            name: callable.name.clone(),
+            orchestration,
+            kernels: paths.into_iter().zip(callable.kernels.iter().map(|kernel| kernel.kind)).collect(),
+        })
+    }
+
+    fn compile_kernels(&self, callable: &CallableSource) -> Result<Vec<PathBuf>, CompileError> {
+        let kernels = &callable.kernels;
+        let results: Vec<Mutex<Option<Result<PathBuf, CompileError>>>> =
+            kernels.iter().map(|_| Mutex::new(None)).collect();
+        let next = AtomicUsize::new(0);
+        let workers = std::thread::available_parallelism().map_or(1, NonZero::get).min(kernels.len());
+        std::thread::scope(|scope| {
+            for _ in 0..workers {
+                scope.spawn(|| {
+                    loop {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        let (Some(kernel), Some(result)) = (kernels.get(index), results.get(index)) else {
+                            return;
+                        };
+                        let object = self.object(&kernel.file, &[&kernel.file], &callable.headers);
+                        *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(object);
+                    }
+                });
+            }
+        });
+        results
+            .into_iter()
+            .map(|slot| {
+                slot.into_inner()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .expect("every index below the length was handed out once")
+            })
+            .collect()
+    }
+
+    /// The object of `named`, linked from `sources`: out of the cache, or compiled into it.
+    fn object(
+        &self,
+        named: &SourceFile,
+        sources: &[&SourceFile],
+        headers: &[SourceFile],
+    ) -> Result<PathBuf, CompileError> {
+        let folder = self.cache.join(self.key(sources, headers));
+        let file_name = format!("{}.so", named.stem());
+        let object = folder.join(&file_name);
+        if object.is_file() {
+            return Ok(object);
+        }
+        let temporary = tempfile::Builder::new()
+            .prefix("unfinished-")
+            .tempdir_in(&self.cache)
+            .map_err(|source| at(&self.cache, source))?;
+        self.build(temporary.path(), named, sources, headers)?;
+        let finished = temporary.path().join("finished");
+        std::fs::create_dir(&finished)
+            .and_then(|()| std::fs::rename(temporary.path().join(OBJECT), finished.join(&file_name)))
+            .map_err(|source| at(&finished, source))?;
+        match std::fs::rename(&finished, &folder) {
+            Ok(()) => Ok(object),
+            // Another compiler was first; its object has the same bytes.
+            Err(_) if object.is_file() => Ok(object),
+            Err(source) => Err(at(&folder, source)),
+        }
+    }
+
+    fn build(
+        &self,
+        folder: &Path,
+        named: &SourceFile,
+        sources: &[&SourceFile],
+        headers: &[SourceFile],
+    ) -> Result<(), CompileError> {
+        let include = folder.join("include").join("simpler");
+        let write =
+            |path: PathBuf, text: &str| std::fs::write(&path, text).map_err(|source| at(&path, source));
+        std::fs::create_dir_all(&include).map_err(|source| at(&include, source))?;
+        write(include.join("kernel.h"), KERNEL_HEADER)?;
+        write(include.join("orchestration.h"), ORCHESTRATION_HEADER)?;
+        for file in sources.iter().copied().chain(headers) {
+            write(folder.join(file.name.as_ref()), &file.text)?;
+        }
+        let output = Command::new(&self.program)
+            .current_dir(folder)
+            .args(FLAGS)
+            .args(["-o", OBJECT])
+            .args(sources.iter().map(|source| source.name.as_ref()))
+            .args(LIBRARIES)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|source| CompileError {
+                what: named.name.clone().into_owned(),
+                kind: CompileErrorKind::Spawn {
+                    compiler: self.program.to_string_lossy().into_owned(),
+                    source,
+                },
+            })?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let words = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+        Err(CompileError { what: named.name.clone().into_owned(), kind: CompileErrorKind::Refused(words) })
+    }
+
+    fn key(&self, sources: &[&SourceFile], headers: &[SourceFile]) -> String {
+        let mut hash = Sha256::new();
+        absorb(&mut hash, &self.fingerprint);
+        for flag in FLAGS.iter().chain(&LIBRARIES) {
+            absorb(&mut hash, flag.as_bytes());
+        }
+        absorb(&mut hash, KERNEL_HEADER.as_bytes());
+        absorb(&mut hash, ORCHESTRATION_HEADER.as_bytes());
+        absorb(&mut hash, &(sources.len() as u64).to_le_bytes());
+        for file in sources.iter().copied().chain(headers) {
+            absorb(&mut hash, file.name.as_bytes());
+            absorb(&mut hash, file.text.as_bytes());
+        }
+        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Adds a part with its length, so that no two lists of parts look alike.
+fn absorb(hash: &mut Sha256, part: &[u8]) {
+    hash.update((part.len() as u64).to_le_bytes());
+    hash.update(part);
+}
+
+fn at(path: &Path, source: io::Error) -> CompileError {
+    CompileError { what: path.display().to_string(), kind: CompileErrorKind::Cache(source) }
+}
+
+fn check_names(callable: &CallableSource) -> Result<(), CompileError> {
+    let refuse = |file: &SourceFile, why: &'static str| {
+        Err(CompileError { what: file.name.clone().into_owned(), kind: CompileErrorKind::Name(why) })
+    };
+    let sources = std::iter::once(&callable.orchestration).chain(callable.kernels.iter().map(|k| &k.file));
+    for source in sources.clone() {
+        if !source.name.ends_with(".c") {
+            return refuse(source, "a source's name ends in .c");
+        }
+    }
+    for file in sources.chain(&callable.headers) {
+        let plain = file.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte));
+        if !plain
+            || file.name.is_empty()
+            || file.name.starts_with(['.', '-'])
+            || file.name.len() > NAME_BYTES_MAX
+        {
+            return refuse(
+                file,
+                "a name is at most 255 letters, digits, _, - and ., and begins with neither - nor .",
+            );
+        }
+    }
+    for (index, header) in callable.headers.iter().enumerate() {
+        let earlier = &callable.headers[..index];
+        if header.name.ends_with(".c") || earlier.iter().any(|other| other.name == header.name) {
+            return refuse(header, "a header's name does not end in .c and is not used twice");
+        }
+    }
+    Ok(())
+}
