@@ -1,1 +1,145 @@
 //! The text grammar of the log in one place: encode into 512 bytes, decode into borrowed fields.
+//!
+//! A log is a sequence of records. Each is one line of at most [`RECORD_BYTES`] with exactly one newline,
+//! its last byte:
+//!
+//! ```text
+//! [mono_ns=<ns>][T0x<thread>][<LEVEL>] <func>: <body>
+//! ```
+//!
+//! Most bodies are prose for people. Three are for machines, and each begins with a marker of its own:
+//!
+//! ```text
+//! [STRACE] v=1 pid=<n> tid=<n> inv=<n> hid=<hex> depth=<n> name=<dotted> ts=<ns> dur=<ns> [k=v ...]
+//! [CLOCK_ANCHOR] v=1 pid=<n> mono_ns=<ns> wall_ns=<ns>
+//! [HOSTLOG_DROPS] v=1 pid=<n> new=<n> total=<n> queue_full=<n> claim_exhausted=<n> output_failed=<n> not_admitted=<n>
+//! ```
+//!
+//! The writing side meets the reading side here and in `simpler-log-abi` only, so what one writes the
+//! other reads. Encoding ([`encode_text`], [`encode_span`], [`encode_clock_anchor`], [`encode_drop_report`])
+//! never fails: what is too long is cut and the cut is marked with `~`. A span is not even formatted by the
+//! thread that ends it: it copies a binary [`frame`], and the writer thread renders that. Decoding
+//! ([`parse_envelope`], [`parse_span`], [`parse_clock_anchor`], [`parse_drop_report`]) takes bytes, since
+//! logs are not always text, never panics, and says precisely what is wrong with a record that it refuses.
+//!
+//! Finding records in a stream, deduplicating and counting them is left to the reader.
+//!
+//! ```
+//! use simpler_record_format::{Input, RECORD_BYTES, SpanFields, SpanParse, encode_span, parse_envelope, parse_span};
+//!
+//! let span = SpanFields {
+//!     pid: 41, tid: 43, inv: 7, hid: 0xb7e2, depth: 1, name: b"simpler_run.bind", ts: 1_000, dur: 250,
+//!     attrs: b"ntensor=4",
+//! };
+//! let mut out = [0; RECORD_BYTES];
+//! let len = encode_span(&mut out, 1_300, 0x7f00, &span);
+//! assert_eq!(
+//!     &out[..len],
+//!     b"[mono_ns=1300][T0x7f00][TIMING] emit_host_span: [STRACE] v=1 pid=41 tid=43 inv=7 hid=b7e2 depth=1 \
+//!       name=simpler_run.bind ts=1000 dur=250 ntensor=4\n"
+//! );
+//!
+//! let (envelope, body) = parse_envelope(&out[..len]).unwrap();
+//! assert_eq!(envelope.func, b"emit_host_span");
+//! let SpanParse::Span(read, _) = parse_span(body, Input::Whole) else { panic!() };
+//! assert_eq!((read.inv, read.dur, read.attrs), (7, 250, &b"ntensor=4"[..]));
+//! ```
+
+#![no_std]
+
+mod decode;
+mod encode;
+mod escape;
+pub mod frame;
+mod line;
+mod number;
+
+pub use decode::{
+    Fault, Field, Input, Malformed, RawEnvelope, RawSpan, RecordEnd, SPAN_WINDOW_BYTES, SpanParse,
+    parse_clock_anchor, parse_drop_report, parse_envelope, parse_span,
+};
+pub use encode::{Envelope, Location, encode_clock_anchor, encode_drop_report, encode_span, encode_text};
+pub use escape::{PercentDecode, is_truncated_field, percent_decode};
+pub use number::{parse_decimal, parse_hex, parse_i63};
+
+/// The longest record, its newline included: the least `PIPE_BUF` that POSIX allows, so that a record is
+/// one atomic write to a pipe which forked processes share.
+pub const RECORD_BYTES: usize = 512;
+
+/// The longest encoded name of a span, the `~` of a cut one included.
+pub const NAME_BYTES: usize = 64;
+
+/// The longest encoded attributes of a span, the `~` of cut ones included.
+pub const ATTRS_BYTES: usize = 192;
+
+/// How every record begins.
+pub const ENVELOPE_START: &[u8; 9] = b"[mono_ns=";
+
+/// How the body of a span record begins.
+pub const SPAN_MARKER: &[u8; 8] = b"[STRACE]";
+
+/// How the body of a clock anchor begins.
+pub const CLOCK_ANCHOR_MARKER: &[u8; 14] = b"[CLOCK_ANCHOR]";
+
+/// How the body of a drop report begins.
+pub const DROP_REPORT_MARKER: &[u8; 15] = b"[HOSTLOG_DROPS]";
+
+/// The function that the envelope of a span record names.
+pub const SPAN_FUNC: &str = "emit_host_span";
+
+/// The function that the envelope of a clock anchor names.
+pub const CLOCK_ANCHOR_FUNC: &str = "clock_anchor";
+
+/// The function that the envelope of a drop report names.
+pub const DROP_REPORT_FUNC: &str = "host_log_drops";
+
+/// One span as the process that measured it knows it.
+///
+/// `name` and `attrs` are raw: escaping and cutting them to [`NAME_BYTES`] and [`ATTRS_BYTES`] is the
+/// encoder's work. In `attrs` a space separates pairs and `=` ends a key, so a value that holds either must
+/// have been escaped by its producer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanFields<'a> {
+    /// The process.
+    pub pid: i32,
+    /// The kernel's id of the thread, unlike the envelope's, which is `pthread_self`.
+    pub tid: i64,
+    /// The invocation that the span belongs to.
+    pub inv: u64,
+    /// The identity of the callable that runs.
+    pub hid: u64,
+    /// 0 for the root of an invocation, one more for each level below.
+    pub depth: i32,
+    /// The dotted name. The grammar has no empty name; an empty one is written as `~`.
+    pub name: &'a [u8],
+    /// The start, in ns of the clock that `attrs` name, `CLOCK_MONOTONIC` by default.
+    pub ts: i64,
+    /// The length in ns.
+    pub dur: i64,
+    /// `key=value` pairs between spaces, or nothing.
+    pub attrs: &'a [u8],
+}
+
+/// A pair of readings that maps the log's monotonic clock to wall time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockAnchor {
+    /// The process that read the clocks.
+    pub pid: u64,
+    /// `CLOCK_MONOTONIC`, ns.
+    pub mono_ns: i64,
+    /// Unix time at that moment, ns.
+    pub wall_ns: i64,
+}
+
+/// What a process says about the records that it lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DropReport {
+    /// The process that lost them.
+    pub pid: u64,
+    /// Records lost since the process's report before this one.
+    pub new: u64,
+    /// Records lost in the life of the process.
+    pub total: u64,
+    /// The total by reason: queue full, claim exhausted, output failed, not admitted.
+    pub by_reason: [u64; 4],
+}

@@ -1,0 +1,508 @@
+//! Fields from records: borrowed from the bytes, total, and exact about what is wrong with a record.
+//!
+//! Real logs are cut in the middle of a record, glued to the next one, wrapped by collectors, padded with
+//! NULs, and quoted. So nothing here assumes a line: a function takes the bytes from a marker on and finds
+//! out by itself where the record ends. What these parsers accept is wider than what the encoder writes
+//! (any blanks between fields, any unknown attribute), except where width would turn damage into a
+//! measurement: a number that is cut short still looks like a number, so it counts only if what follows it
+//! proves that it ended.
+
+use simpler_log_abi::Level;
+
+use crate::number::{leading_decimal, leading_hex};
+use crate::{
+    CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, ClockAnchor, DROP_REPORT_MARKER, DropReport, ENVELOPE_START,
+    RECORD_BYTES, SPAN_MARKER,
+};
+
+/// How far behind its marker a span record is looked for, eight times the longest record: a line that goes
+/// on for megabytes holds other things. Given this many bytes, [`parse_span`] never asks for more.
+pub const SPAN_WINDOW_BYTES: usize = 4096;
+
+const _: () = assert!(SPAN_WINDOW_BYTES >= 8 * RECORD_BYTES);
+
+/// What stands in front of a record's body, as read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawEnvelope<'a> {
+    /// `CLOCK_MONOTONIC` when the record was made, ns.
+    pub mono_ns: i64,
+    /// `pthread_self` of the thread that made it.
+    pub thread: u64,
+    /// Its severity.
+    pub level: Level,
+    /// The function that made it.
+    pub func: &'a [u8],
+}
+
+/// A complete span record, as read. Names and attributes are still encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawSpan<'a> {
+    /// The process.
+    pub pid: u64,
+    /// The thread.
+    pub tid: u64,
+    /// The invocation that the span belongs to.
+    pub inv: u64,
+    /// The identity of the callable that ran.
+    pub hid: u64,
+    /// 0 for the root of an invocation, one more for each level below.
+    pub depth: u32,
+    /// The dotted name, encoded, never empty.
+    pub name: &'a [u8],
+    /// The start, in ns of the clock that `attrs` name. Not negative.
+    pub ts: i64,
+    /// The length in ns. Not negative; `ts + dur` may exceed an `i64`.
+    pub dur: i64,
+    /// The attributes, encoded, without blanks around them. They end before the first control byte, which
+    /// an encoder would have escaped: what a terminal or a collector adds is not part of them.
+    pub attrs: &'a [u8],
+    /// What ended the record.
+    pub end: RecordEnd,
+}
+
+/// What ended a span record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordEnd {
+    /// A newline or a carriage return, the normal case.
+    Line,
+    /// Another record on the same line: its writer and this one's shared a stream.
+    Record,
+    /// [`SPAN_WINDOW_BYTES`] without either: text of some other origin was appended to the line.
+    Window,
+}
+
+/// Whether the bytes given are all that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Nothing comes after them: a record that they cut is torn.
+    Whole,
+    /// More may come: a record that they cut is [`SpanParse::Incomplete`].
+    Partial,
+}
+
+/// What [`parse_span`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanParse<'a> {
+    /// A complete record of version 1, and how many bytes it has from the marker to its end. The newline, or
+    /// the next record, that ended it is not among them.
+    Span(RawSpan<'a>, usize),
+    /// The bytes end before the record does and there may be more. Only for [`Input::Partial`].
+    Incomplete,
+    /// A record's head, but the record is cut, unterminated, or glued to another in the middle of a field.
+    Torn,
+    /// A record's head, but a field is not what the grammar says.
+    Malformed(Malformed),
+    /// A record of another version (saturated), not read further.
+    UnknownVersion(u64),
+    /// No record's head at all: the marker without `v=<n>` behind it.
+    NotHead,
+}
+
+/// Why a span record is malformed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// The first field that is wrong.
+    pub field: Field,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// A field of a span record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// `v=`
+    Version,
+    /// `pid=`
+    Pid,
+    /// `tid=`
+    Tid,
+    /// `inv=`
+    Inv,
+    /// `hid=`
+    Hid,
+    /// `depth=`
+    Depth,
+    /// `name=`
+    Name,
+    /// `ts=`
+    Ts,
+    /// `dur=`
+    Dur,
+}
+
+impl Field {
+    /// The key as it stands in the record, its `=` included.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Field::Version => "v=",
+            Field::Pid => "pid=",
+            Field::Tid => "tid=",
+            Field::Inv => "inv=",
+            Field::Hid => "hid=",
+            Field::Depth => "depth=",
+            Field::Name => "name=",
+            Field::Ts => "ts=",
+            Field::Dur => "dur=",
+        }
+    }
+}
+
+/// What can be wrong with a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Something else stands where the field should.
+    Missing,
+    /// Its value is empty, or not a plain number where there must be one: a sign, a point, a letter.
+    NotANumber,
+    /// Its number exceeds the field's range.
+    OutOfRange,
+    /// The name is empty.
+    Empty,
+}
+
+/// Reads an envelope at the start of `bytes` and returns it with what follows, the record's body. `None` if
+/// there is no complete one.
+pub fn parse_envelope(bytes: &[u8]) -> Option<(RawEnvelope<'_>, &[u8])> {
+    let rest = bytes.strip_prefix(ENVELOPE_START)?;
+    let (digits, mono_ns) = leading_decimal(rest);
+    let mono_ns = nonempty(digits, mono_ns).and_then(|ns| i64::try_from(ns).ok())?;
+    let rest = rest[digits..].strip_prefix(b"][T0x")?;
+    let (digits, thread) = leading_hex(rest);
+    let thread = nonempty(digits, thread)?;
+    let rest = rest[digits..].strip_prefix(b"][")?;
+    let (level, rest) = Level::ALL
+        .into_iter()
+        .find_map(|level| Some((level, rest.strip_prefix(level.name().as_bytes())?.strip_prefix(b"] ")?)))?;
+    let func_end = rest.iter().take(RECORD_BYTES).position(|b| matches!(b, b':' | b'\n' | b'\r'))?;
+    let (func, rest) = rest.split_at(func_end);
+    let body = rest.strip_prefix(b": ")?;
+    Some((RawEnvelope { mono_ns, thread, level, func }, body))
+}
+
+/// Reads the clock anchor whose envelope starts `bytes`. `None` for anything else: another body, another
+/// function or level, another version, something but blanks or a terminal's colour reset behind it, or no end
+/// of line (the last number may then be cut).
+///
+/// A quoted anchor is none, which is why this asks for the envelope.
+pub fn parse_clock_anchor(bytes: &[u8]) -> Option<ClockAnchor> {
+    let (envelope, body) = parse_envelope(bytes)?;
+    if envelope.level != Level::Timing || envelope.func != CLOCK_ANCHOR_FUNC.as_bytes() {
+        return None;
+    }
+    let mut scan = Scan::new(body.strip_prefix(CLOCK_ANCHOR_MARKER)?);
+    if scan.pair("v=")? != 1 {
+        return None;
+    }
+    let pid = scan.pair("pid=")?;
+    let mono_ns = i64::try_from(scan.pair("mono_ns=")?).ok()?;
+    let wall_ns = i64::try_from(scan.pair("wall_ns=")?).ok()?;
+    scan.blanks();
+    scan.colour_codes();
+    matches!(scan.peek()?, b'\n' | b'\r').then_some(ClockAnchor { pid, mono_ns, wall_ns })
+}
+
+/// Reads the drop report whose marker starts `bytes`. `None` if it is of another version, or any of its
+/// fields is not there.
+///
+/// Other than an anchor it counts wherever it stands and however it ends: a warning about losses that is
+/// itself damaged must not be lost.
+pub fn parse_drop_report(bytes: &[u8]) -> Option<DropReport> {
+    let mut scan = Scan::new(bytes.strip_prefix(DROP_REPORT_MARKER)?);
+    if scan.pair("v=")? != 1 {
+        return None;
+    }
+    let pid = scan.pair("pid=")?;
+    let new = scan.pair("new=")?;
+    let total = scan.pair("total=")?;
+    let by_reason = [
+        scan.pair("queue_full=")?,
+        scan.pair("claim_exhausted=")?,
+        scan.pair("output_failed=")?,
+        scan.pair("not_admitted=")?,
+    ];
+    Some(DropReport { pid, new, total, by_reason })
+}
+
+/// Reads the span record whose marker starts `bytes`.
+///
+/// The fields must stand in their order with blanks between them. Process, thread, invocation and callable
+/// fit a `u64`, times an `i64` without sign, the depth a `u32`. The record counts only if `dur`'s digits are
+/// followed by white space and the record by the end of its line or by another record; a copy inside quotes
+/// is for the caller to recognise, by the byte in front of `bytes`.
+///
+/// Torn or malformed: a record that stops is torn, one that says something else is malformed. It stops at a
+/// control byte, at a `[` (no field can hold one, so another record or a prefix was glued on), or at the `~`
+/// that ends a record cut by its writer.
+pub fn parse_span(bytes: &[u8], input: Input) -> SpanParse<'_> {
+    let (window, edge) = match bytes.get(..SPAN_WINDOW_BYTES) {
+        Some(window) => (window, Edge::Window),
+        None if input == Input::Partial => (bytes, Edge::More),
+        None => (bytes, Edge::End),
+    };
+    let mut scan = Scan::new(window);
+    match scan.head(edge) {
+        Ok(Some(1)) => {}
+        Ok(version) => return SpanParse::UnknownVersion(version.unwrap_or(u64::MAX)),
+        Err(HeadStop::NotHead) => return SpanParse::NotHead,
+        Err(HeadStop::RanOut) if edge == Edge::More => return SpanParse::Incomplete,
+        Err(HeadStop::RanOut) => return SpanParse::NotHead,
+    }
+    match scan.span(edge) {
+        Ok((span, len)) => SpanParse::Span(span, len),
+        Err(Stop::RanOut) if edge == Edge::More => SpanParse::Incomplete,
+        Err(Stop::RanOut | Stop::Cut) => SpanParse::Torn,
+        Err(Stop::Bad(malformed)) => SpanParse::Malformed(malformed),
+    }
+}
+
+/// What lies beyond the bytes that are looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edge {
+    /// Nothing.
+    End,
+    /// Bytes not yet given.
+    More,
+    /// Bytes too far away to belong to the record.
+    Window,
+}
+
+/// Why the scan of a span record's head stopped.
+enum HeadStop {
+    NotHead,
+    RanOut,
+}
+
+/// Why the scan of a span record stopped.
+enum Stop {
+    /// At the end of the bytes.
+    RanOut,
+    /// At something that no field can hold.
+    Cut,
+    Bad(Malformed),
+}
+
+impl Stop {
+    fn bad(field: Field, fault: Fault) -> Stop {
+        Stop::Bad(Malformed { field, fault })
+    }
+}
+
+/// A position in the bytes of one record.
+struct Scan<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Scan<'a> {
+    fn new(bytes: &'a [u8]) -> Self {
+        Scan { bytes, at: 0 }
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.bytes.get(self.at).copied()
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.bytes.get(self.at..).unwrap_or(&[])
+    }
+
+    /// Skips blanks and returns how many there were.
+    fn blanks(&mut self) -> usize {
+        let count = self.rest().iter().take_while(|b| is_blank(**b)).count();
+        self.at += count;
+        count
+    }
+
+    /// Skips what a terminal or a collector puts around a line to colour it: `ESC [ 0 m` and the like.
+    fn colour_codes(&mut self) {
+        while let Some(code) = self.rest().strip_prefix(b"\x1b[") {
+            let parameters = code.iter().take_while(|b| matches!(b, b'0'..=b'9' | b';')).count();
+            if code.get(parameters) != Some(&b'm') {
+                return;
+            }
+            self.at += b"\x1b[".len() + parameters + 1;
+        }
+    }
+
+    /// One `key=<decimal>` after blanks, for records whose damage is not classified.
+    fn pair(&mut self, key: &str) -> Option<u64> {
+        if self.blanks() == 0 {
+            return None;
+        }
+        let rest = self.rest().strip_prefix(key.as_bytes())?;
+        let (digits, value) = leading_decimal(rest);
+        self.at += key.len() + digits;
+        nonempty(digits, value)
+    }
+
+    /// The marker and the version, `None` for one that exceeds a `u64`.
+    fn head(&mut self, edge: Edge) -> Result<Option<u64>, HeadStop> {
+        self.expect(SPAN_MARKER)?;
+        match self.blanks() {
+            0 if self.peek().is_some() => return Err(HeadStop::NotHead),
+            0 => return Err(HeadStop::RanOut),
+            _ => self.expect(Field::Version.key().as_bytes())?,
+        }
+        let (digits, version) = leading_decimal(self.rest());
+        self.at += digits;
+        match self.peek() {
+            // The next byte may be one more digit.
+            None if digits == 0 || edge == Edge::More => Err(HeadStop::RanOut),
+            Some(_) if digits == 0 => Err(HeadStop::NotHead),
+            _ => Ok(version),
+        }
+    }
+
+    fn expect(&mut self, text: &[u8]) -> Result<(), HeadStop> {
+        for byte in text {
+            match self.peek() {
+                None => return Err(HeadStop::RanOut),
+                Some(found) if found != *byte => return Err(HeadStop::NotHead),
+                Some(_) => self.at += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything behind the version: the fields, the attributes, the end.
+    fn span(&mut self, edge: Edge) -> Result<(RawSpan<'a>, usize), Stop> {
+        self.number_ends(Field::Version)?;
+        let pid = self.unsigned(Field::Pid)?;
+        let tid = self.unsigned(Field::Tid)?;
+        let inv = self.unsigned(Field::Inv)?;
+        let hid = self.hex(Field::Hid)?;
+        let depth = self.unsigned(Field::Depth)?;
+        let depth = u32::try_from(depth).map_err(|_| Stop::bad(Field::Depth, Fault::OutOfRange))?;
+        let name = self.name()?;
+        let ts = self.time(Field::Ts)?;
+        let dur = self.time(Field::Dur)?;
+        let attrs_at = self.at;
+        let (attrs_end, record_end, end) = self.attributes(edge)?;
+        let attrs = trim_blanks(&self.bytes[attrs_at..attrs_end]);
+        Ok((RawSpan { pid, tid, inv, hid, depth, name, ts, dur, attrs, end }, record_end))
+    }
+
+    /// Skips the blanks in front of a field, and its key.
+    fn key(&mut self, field: Field) -> Result<(), Stop> {
+        self.blanks();
+        for byte in field.key().bytes() {
+            match self.peek() {
+                Some(found) if found == byte => self.at += 1,
+                _ => return Err(self.stop(field, Fault::Missing)),
+            }
+        }
+        Ok(())
+    }
+
+    fn unsigned(&mut self, field: Field) -> Result<u64, Stop> {
+        self.key(field)?;
+        self.number(field, leading_decimal)
+    }
+
+    fn hex(&mut self, field: Field) -> Result<u64, Stop> {
+        self.key(field)?;
+        self.number(field, leading_hex)
+    }
+
+    fn time(&mut self, field: Field) -> Result<i64, Stop> {
+        let value = self.unsigned(field)?;
+        i64::try_from(value).map_err(|_| Stop::bad(field, Fault::OutOfRange))
+    }
+
+    fn number(&mut self, field: Field, leading: fn(&[u8]) -> (usize, Option<u64>)) -> Result<u64, Stop> {
+        let (digits, value) = leading(self.rest());
+        if digits == 0 {
+            return Err(self.stop(field, Fault::NotANumber));
+        }
+        self.at += digits;
+        self.number_ends(field)?;
+        value.ok_or(Stop::bad(field, Fault::OutOfRange))
+    }
+
+    /// Only white space proves that a number was not cut. Behind the last field the line may end.
+    fn number_ends(&self, field: Field) -> Result<(), Stop> {
+        match self.peek() {
+            Some(b) if is_blank(b) => Ok(()),
+            Some(b'\n' | b'\r') if field == Field::Dur => Ok(()),
+            _ => Err(self.stop(field, Fault::NotANumber)),
+        }
+    }
+
+    fn name(&mut self) -> Result<&'a [u8], Stop> {
+        self.key(Field::Name)?;
+        let rest = self.rest();
+        let len = rest.iter().position(|b| is_blank(*b) || ends_field(*b)).unwrap_or(rest.len());
+        self.at += len;
+        match self.peek() {
+            Some(b) if !is_blank(b) => Err(Stop::Cut),
+            Some(_) if len == 0 => Err(Stop::bad(Field::Name, Fault::Empty)),
+            Some(_) => Ok(&rest[..len]),
+            None => Err(Stop::RanOut),
+        }
+    }
+
+    /// The end of the attributes, the end of the record, and what that is.
+    fn attributes(&self, edge: Edge) -> Result<(usize, usize, RecordEnd), Stop> {
+        let mut attrs_end = None;
+        for (offset, &byte) in self.rest().iter().enumerate() {
+            let at = self.at + offset;
+            match byte {
+                b'\n' | b'\r' => return Ok((attrs_end.unwrap_or(at), at, RecordEnd::Line)),
+                b'[' if starts_record(&self.bytes[at..]) => {
+                    return Ok((attrs_end.unwrap_or(at), at, RecordEnd::Record));
+                }
+                b'[' => {}
+                _ if ends_field(byte) => attrs_end = attrs_end.or(Some(at)),
+                _ => {}
+            }
+        }
+        let at = self.bytes.len();
+        match edge {
+            Edge::Window => Ok((attrs_end.unwrap_or(at), at, RecordEnd::Window)),
+            Edge::End | Edge::More => Err(Stop::RanOut),
+        }
+    }
+
+    /// Tells why the byte here is not the one that `field` needs.
+    fn stop(&self, field: Field, fault: Fault) -> Stop {
+        match self.rest() {
+            [] | [b'~'] => Stop::RanOut,
+            [b'~', b'\n' | b'\r', ..] => Stop::Cut,
+            [byte, ..] if ends_field(*byte) => Stop::Cut,
+            _ => Stop::bad(field, fault),
+        }
+    }
+}
+
+fn nonempty(digits: usize, value: Option<u64>) -> Option<u64> {
+    value.filter(|_| digits > 0)
+}
+
+/// White space within a line.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | 0x0b | 0x0c)
+}
+
+/// What no field of a span record can hold, since the encoder escapes it: control bytes and the bracket that
+/// begins every record and most prefixes.
+fn ends_field(byte: u8) -> bool {
+    byte == b'[' || byte == 0x7f || byte < 0x20 && !is_blank(byte)
+}
+
+fn starts_record(bytes: &[u8]) -> bool {
+    bytes.starts_with(ENVELOPE_START) || bytes.starts_with(SPAN_MARKER)
+}
+
+fn trim_blanks(mut bytes: &[u8]) -> &[u8] {
+    while let [first, rest @ ..] = bytes
+        && is_blank(*first)
+    {
+        bytes = rest;
+    }
+    while let [rest @ .., last] = bytes
+        && is_blank(*last)
+    {
+        bytes = rest;
+    }
+    bytes
+}
