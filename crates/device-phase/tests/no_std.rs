@@ -13,7 +13,7 @@ fn the_object_needs_only_core_and_builtins() {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let compiled = Command::new(rustc)
         .args(["--edition", "2024", "--crate-type", "lib", "--crate-name", "device_phase", "--emit", "obj"])
-        .args(["-O", "-C", "panic=abort", "-C", "codegen-units=1", "-o"])
+        .args(["-O", "-C", "panic=abort", "-C", "link-dead-code", "-C", "codegen-units=1", "-o"])
         .args([&object, &source])
         .output()
         .expect("rustc runs");
