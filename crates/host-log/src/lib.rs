@@ -1,1 +1,131 @@
-//! The host logger: queue, writer, drop counts, fork quiesce, clock anchor, spans.
+//! The host logger: spans and text records of one process, written whole or counted as lost, at the cost of
+//! a copy.
+//!
+//! A record is encoded in place (512 bytes, no allocation), claimed a slot in a ring of 4096, and written by
+//! one background thread to `host.<pid>.log` or stderr. The thread that emits it does no I/O, takes no lock
+//! and waits for nobody; what does not fit is dropped, counted by reason, and told in the log itself.
+//!
+//! How the pieces fit:
+//!
+//! - `emit` encodes and submits, `span` and `macros` are what users call;
+//! - `queue`, `admission` and `wake` are the lock-free middle, `anchor` the claim of the clock anchor; they
+//!   take their atomics from `sync`, so that `tests/loom.rs` runs this same code under loom;
+//! - `writer` empties the ring into a `destination`;
+//! - `fork` is the writer's life: start, flush, quiesce, close, and what a child inherits.
+//!
+//! The state that all of it works on is the C-visible [`SimplerHostLogState`], so that other shared objects
+//! of the process can submit to the same ring.
+//!
+//! ```
+//! use std::time::Duration;
+//! use simpler_host_log as log;
+//!
+//! let dir = tempfile::tempdir()?;
+//! log::init(&log::Config { directory: Some(dir.path()), ..Default::default() })?;
+//! {
+//!     let _run = log::Invocation::begin("simpler_run", 0x5eed);
+//!     let _bind = log::span!("simpler_run.bind", ntensor = 4);
+//! }
+//! log::log_warn!("{} pages are left", 3);
+//! log::flush(Duration::from_millis(1000))?;
+//!
+//! let file = dir.path().join(format!("host.{}.log", log::pid()));
+//! let text = std::fs::read_to_string(file)?;
+//! assert_eq!(text.lines().count(), 4); // the clock anchor, the two spans, the warning
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#[doc(hidden)]
+pub mod admission;
+#[doc(hidden)]
+pub mod anchor;
+#[doc(hidden)]
+pub mod queue;
+#[doc(hidden)]
+pub mod sync;
+#[doc(hidden)]
+pub mod wake;
+
+#[cfg(not(loom))]
+mod anchor_record;
+#[cfg(not(loom))]
+mod destination;
+#[cfg(not(loom))]
+mod emit;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+mod fork;
+#[cfg(not(loom))]
+mod identity;
+#[cfg(not(loom))]
+mod macros;
+#[cfg(not(loom))]
+mod span;
+#[cfg(not(loom))]
+mod writer;
+
+pub use simpler_log_abi::{DropReason, Level, SimplerHostLogState, Threshold};
+pub use simpler_record_format::Location;
+
+#[cfg(not(loom))]
+pub use owner::*;
+
+/// Everything that works on the process's state; models under loom have no process.
+#[cfg(not(loom))]
+mod owner {
+    use super::{SimplerHostLogState, Threshold};
+
+    pub use crate::emit::{enabled, log, set_threshold};
+    pub use crate::error::{DrainTimeout, Error, ErrorKind};
+    pub use crate::fork::{
+        Config, Counts, close, counts, flush, init, prepare_to_fork, set_directory, start_writer,
+    };
+    pub use crate::identity::{monotonic_ns, pid, tid};
+    pub use crate::span::{
+        AttributedSpan, Attributes, Invocation, NoSpan, RootGuard, Span, SpanContext, SpanEvent, context,
+        emit_span, replace_context, span_enabled,
+    };
+
+    /// The process's log. Muted until [`init`].
+    ///
+    /// FORK: parent and child each go on with their own copy; `fork` says what the child makes of it.
+    static STATE: SimplerHostLogState = SimplerHostLogState::new(Threshold::NUL);
+
+    /// The state that other modules of this process bind. It lives as long as the process.
+    #[inline]
+    pub fn state() -> &'static SimplerHostLogState {
+        &STATE
+    }
+
+    /// What tests and benches look at; not for programs.
+    #[doc(hidden)]
+    pub mod diagnostics {
+        use crate::writer::Sink;
+
+        /// How often the writer went to rest, and how often a producer, flush or quiesce woke it.
+        pub fn sleeps_and_wakes() -> (u64, u64) {
+            Sink::mapped().map_or((0, 0), Sink::sleeps_and_wakes)
+        }
+    }
+
+    /// What the macros expand to.
+    #[doc(hidden)]
+    pub mod __private {
+        /// The file's name without its folders.
+        pub const fn base_name(path: &str) -> &str {
+            let bytes = path.as_bytes();
+            let mut start = bytes.len();
+            while start > 0 && bytes[start - 1] != b'/' {
+                start -= 1;
+            }
+            path.split_at(start).1
+        }
+
+        /// The function that encloses the item with this path: `a::b::run::{{closure}}::here` gives `run`.
+        pub fn function_of(path_of_here: &'static str) -> &'static str {
+            let mut segments = path_of_here.rsplit("::").skip(1);
+            segments.find(|segment| !segment.starts_with("{{")).unwrap_or(path_of_here)
+        }
+    }
+}

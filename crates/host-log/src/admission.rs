@@ -1,0 +1,76 @@
+//! The gate in front of the sink: who may be inside, and since when nobody may.
+//!
+//! One word holds a closed bit and the number of producers inside. A producer enters, uses the sink, and
+//! leaves; whoever wants to stop the writer closes the gate and waits for the number to reach zero. The
+//! word lives in the shared state, and modules of other languages use it by the same rule.
+
+use simpler_log_abi::PRODUCERS_CLOSED;
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// The gate over the state's `sink_producer_state`.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate<'a>(&'a AtomicU64);
+
+impl<'a> Gate<'a> {
+    /// The gate that `word` is.
+    #[inline]
+    pub const fn new(word: &'a AtomicU64) -> Self {
+        Self(word)
+    }
+
+    /// Enters, unless the gate is closed. Each successful call is followed by exactly one [`Gate::leave`].
+    // HOT: one read-modify-write.
+    #[inline]
+    pub fn enter(self) -> bool {
+        // ORDERING: Acquire pairs with the Release in `open`: who is let in sees the sink that was published
+        // before the gate opened.
+        if self.0.fetch_add(1, Ordering::Acquire) & PRODUCERS_CLOSED == 0 {
+            return true;
+        }
+        self.leave();
+        false
+    }
+
+    /// Leaves.
+    // HOT: one read-modify-write.
+    #[inline]
+    pub fn leave(self) {
+        // ORDERING: AcqRel. Release pairs with the Acquire in `producers`: who sees the number at zero sees
+        // what its producers did. Both halves pair with `barrier`: of this and the writer's barrier one is
+        // first in the order of this word, and the later one's thread sees what the other's did before.
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Lets nobody in from now on.
+    pub fn close(self) {
+        // ORDERING: AcqRel, so that what follows (looking at the number of producers) stays behind.
+        self.0.fetch_or(PRODUCERS_CLOSED, Ordering::AcqRel);
+    }
+
+    /// Lets producers in again.
+    pub fn open(self) {
+        // ORDERING: Release pairs with the Acquire in `enter`.
+        self.0.fetch_and(!PRODUCERS_CLOSED, Ordering::AcqRel);
+    }
+
+    /// Whether the gate is closed just now.
+    #[inline]
+    pub fn is_closed(self) -> bool {
+        // ORDERING: Acquire pairs with `close`, as far as a look without entering can say anything.
+        self.0.load(Ordering::Acquire) & PRODUCERS_CLOSED != 0
+    }
+
+    /// How many producers are inside. Once the gate is closed and this was zero, nobody touches the sink.
+    pub fn producers(self) -> u64 {
+        // ORDERING: Acquire pairs with the Release in `leave`.
+        self.0.load(Ordering::Acquire) & !PRODUCERS_CLOSED
+    }
+
+    /// A read-modify-write that changes nothing: it takes a place in the order of this word, between the
+    /// producers that left before it and those that leave after it.
+    pub fn barrier(self) {
+        // ORDERING: AcqRel pairs with `leave`, see there.
+        self.0.fetch_add(0, Ordering::AcqRel);
+    }
+}

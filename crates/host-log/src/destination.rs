@@ -1,0 +1,230 @@
+//! Where records go: `<directory>/host.<pid>.log` once a directory is bound, else stderr.
+//!
+//! A bound directory is the destination, not a preference: what it cannot take is lost and counted, never
+//! put elsewhere. Files are written by raw `write` in append mode, so that no buffer of ours can be lost or
+//! written twice by a fork. An [`Output`] belongs to one thread: the writer keeps one for its life, and in
+//! the synchronous window each record opens, writes and closes its own, because a descriptor shared by
+//! threads without a lock could be closed by one and reused by another in the middle of a write.
+//!
+//! A failed write closes the file and the next record opens it again. What a failed write left of a record
+//! is cut off, as long as nothing was appended behind it, so that no torn line is followed by another.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use simpler_log_abi::{LOG_DIRECTORY_BYTES, SimplerHostLogState};
+use simpler_record_format::RECORD_BYTES;
+
+use crate::error::{Error, ErrorKind};
+use crate::identity::pid;
+use crate::{anchor_record, state};
+
+/// The values of the state's `log_directory_bound`.
+pub(crate) const UNBOUND: i32 = 0;
+pub(crate) const BINDING: i32 = -1;
+const BOUND: i32 = 1;
+
+/// Room for the directory, `/host.`, a pid, `.log` and a zero.
+const PATH_BYTES: usize = LOG_DIRECTORY_BYTES + 32;
+
+/// Binds the process's log directory; the first one that is not empty wins. Gives whether this call bound it.
+pub(crate) fn bind(directory: &Path) -> Result<bool, Error> {
+    let state = state();
+    if directory.as_os_str().is_empty() || is_bound(state) {
+        return Ok(false);
+    }
+    // Absolute, or a later chdir would split one run's log over two places.
+    let absolute = std::path::absolute(directory).map_err(|e| Error::from_io(ErrorKind::Directory, e))?;
+    let bytes = absolute.as_os_str().as_bytes();
+    if bytes.len() >= LOG_DIRECTORY_BYTES || bytes.contains(&0) {
+        return Err(Error::new(ErrorKind::DirectoryPath));
+    }
+    std::fs::create_dir_all(&absolute).map_err(|e| Error::from_io(ErrorKind::Directory, e))?;
+    // ORDERING: Acquire; only one caller gets past this, and readers wait for the Release below.
+    if state
+        .log_directory_bound
+        .compare_exchange(UNBOUND, BINDING, Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
+        return Ok(false);
+    }
+    for (byte, place) in bytes.iter().chain(&[0]).zip(&state.log_directory) {
+        place.store(*byte, Ordering::Relaxed);
+    }
+    // ORDERING: Release pairs with the Acquire in `is_bound`: who sees 1 sees the whole path.
+    state.log_directory_bound.store(BOUND, Ordering::Release);
+    Ok(true)
+}
+
+/// Whether a directory is bound. Then every record goes there.
+pub(crate) fn is_bound(state: &SimplerHostLogState) -> bool {
+    // ORDERING: Acquire pairs with the Release in `bind`.
+    state.log_directory_bound.load(Ordering::Acquire) == BOUND
+}
+
+/// Writes one record to stderr with one `write`, which a pipe takes whole or not at all. Gives whether it did.
+pub(crate) fn write_stderr(record: &[u8]) -> bool {
+    write_all(libc::STDERR_FILENO, record) == record.len()
+}
+
+/// Whether stderr would take a record now without blocking.
+pub(crate) fn stderr_is_ready() -> bool {
+    poll_writable(libc::STDERR_FILENO, 0)
+}
+
+/// The open log file of one thread.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// −1 while closed.
+    descriptor: i32,
+    /// Where the descriptor is noted for a child that must close it.
+    note: Option<&'static AtomicI32>,
+}
+
+impl Output {
+    /// A closed output; it opens when something is written.
+    pub(crate) const fn new(note: Option<&'static AtomicI32>) -> Self {
+        Self { descriptor: -1, note }
+    }
+
+    /// Appends the records that lie one behind the other in `text` from `start` on, the n-th ending at
+    /// `ends[n]`, with as few writes as the system takes. Gives how many landed, which are the first ones; the
+    /// next one is lost.
+    pub(crate) fn append(&mut self, text: &[u8], start: usize, ends: &[u32]) -> usize {
+        if self.descriptor < 0 && !self.open() {
+            return 0;
+        }
+        let end = ends.last().map_or(start, |&end| end as usize);
+        let reached = start + write_all(self.descriptor, &text[start..end]);
+        if reached == end {
+            return ends.len();
+        }
+        let landed = ends.partition_point(|&end| end as usize <= reached);
+        let whole = landed.checked_sub(1).map_or(start, |last| ends[last] as usize);
+        cut_back(self.descriptor, reached - whole);
+        self.close();
+        landed
+    }
+
+    fn open(&mut self) -> bool {
+        let path = log_path(state(), pid());
+        // SAFETY: the path is zero-terminated.
+        let descriptor = unsafe {
+            libc::open(
+                path.as_ptr().cast(),
+                libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC,
+                0o666,
+            )
+        };
+        if descriptor < 0 {
+            return false;
+        }
+        self.set_descriptor(descriptor);
+        // An anchor that went to stderr before the directory was bound comes first here as well.
+        let mut record = [0; RECORD_BYTES];
+        if let Some(size) = anchor_record::take_repeat(&mut record) {
+            let written = write_all(descriptor, &record[..size]);
+            if written < size {
+                cut_back(descriptor, written);
+                anchor_record::went_to_stderr(pid());
+                self.close();
+                return false;
+            }
+        }
+        true
+    }
+
+    fn close(&mut self) {
+        if self.descriptor >= 0 {
+            let descriptor = self.descriptor;
+            // Noted first: a child forked between the two would close somebody else's.
+            self.set_descriptor(-1);
+            // SAFETY: the descriptor was opened here and is forgotten.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+
+    fn set_descriptor(&mut self, descriptor: i32) {
+        self.descriptor = descriptor;
+        if let Some(note) = self.note {
+            note.store(descriptor, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// `<directory>/host.<pid>.log`, zero-terminated.
+fn log_path(state: &SimplerHostLogState, pid: i32) -> [u8; PATH_BYTES] {
+    let mut path = [0; PATH_BYTES];
+    let mut length = 0;
+    for (place, byte) in path.iter_mut().zip(&state.log_directory[..LOG_DIRECTORY_BYTES - 1]) {
+        *place = byte.load(Ordering::Relaxed);
+        if *place == 0 {
+            break;
+        }
+        length += 1;
+    }
+    let mut rest = &mut path[length..PATH_BYTES - 1];
+    // Always fits: the directory has at most 1023 bytes, and the name at most 20.
+    let _ = std::io::Write::write_fmt(&mut rest, format_args!("/host.{pid}.log"));
+    path
+}
+
+/// Writes all of `bytes`, over interruptions and short writes, and gives how many were taken.
+fn write_all(descriptor: i32, bytes: &[u8]) -> usize {
+    let mut written = 0;
+    while written < bytes.len() {
+        let rest = &bytes[written..];
+        // SAFETY: `rest` is readable for its length.
+        let taken = unsafe { libc::write(descriptor, rest.as_ptr().cast(), rest.len()) };
+        if taken > 0 {
+            written += taken as usize;
+            continue;
+        }
+        let error = std::io::Error::last_os_error().raw_os_error();
+        match error {
+            Some(libc::EINTR) if taken < 0 => {}
+            // Somebody made stderr non-blocking: wait as a blocking one would.
+            Some(libc::EAGAIN) if taken < 0 && poll_writable(descriptor, -1) => {}
+            _ => break,
+        }
+    }
+    written
+}
+
+/// Whether `descriptor` can be written within `timeout_ms` (−1: for ever).
+fn poll_writable(descriptor: i32, timeout_ms: i32) -> bool {
+    let mut entry = libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 };
+    loop {
+        // SAFETY: one valid entry.
+        let ready = unsafe { libc::poll(&mut entry, 1, timeout_ms) };
+        if ready >= 0 {
+            return ready > 0 && entry.revents & libc::POLLOUT != 0;
+        }
+        if std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            return false;
+        }
+    }
+}
+
+/// Removes the last `bytes` that this descriptor appended, unless somebody appended behind them.
+fn cut_back(descriptor: i32, bytes: usize) {
+    if bytes == 0 {
+        return;
+    }
+    // In append mode the offset is the end of the last write.
+    // SAFETY: lseek has no memory preconditions.
+    let end = unsafe { libc::lseek(descriptor, 0, libc::SEEK_CUR) };
+    // SAFETY: as above.
+    let size = unsafe { libc::lseek(descriptor, 0, libc::SEEK_END) };
+    if end == size && end >= bytes as libc::off_t {
+        // SAFETY: as above. Should it fail, the torn record stays; the reader knows how to count it.
+        unsafe { libc::ftruncate(descriptor, end - bytes as libc::off_t) };
+    }
+}

@@ -1,0 +1,373 @@
+//! The writer's life: start, flush, quiesce before a fork, close.
+//!
+//! A process may fork only while it has no writer: the child would inherit a queue that nobody empties and
+//! records that two processes own. So the owner quiesces ([`prepare_to_fork`]), forks, and both sides start
+//! a writer again when they have done forking. Between a quiesce and a start records are written at once,
+//! on the thread that makes them.
+//!
+//! A child that is forked without that counts its own losses: its records are refused, as `not_admitted`,
+//! until it starts a writer, and the fork's child handler has zeroed what it inherited. A child made by raw
+//! `clone` has run no handler; it is recognised, and cleaned up, when it starts its writer.
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicI32, AtomicU64};
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use simpler_log_abi::{
+    DROP_REASONS, DropReason, Level, PRODUCERS_CLOSED, SimplerHostLogEnqueueFn, SimplerHostLogState,
+    SimplerSpanContext, Threshold,
+};
+use simpler_record_format::{DropReport, Envelope, RECORD_BYTES, encode_drop_report, encode_text};
+
+use crate::admission::Gate;
+use crate::destination;
+use crate::emit::{enabled, ensure_anchor, set_threshold, try_write_synchronously};
+use crate::error::{DrainTimeout, Error, ErrorKind};
+use crate::identity::{map_pid_page, monotonic_ns, pid, thread_handle};
+use crate::sync::Ordering;
+use crate::writer::{Sink, enqueue, writer_main};
+use crate::{span, state};
+
+/// How long the exit of the process waits for records that were accepted.
+const EXIT_DRAIN: Duration = Duration::from_millis(1000);
+
+/// How the log is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Config<'a> {
+    /// The mildest level that is let through.
+    pub threshold: Threshold,
+    /// Where `host.<pid>.log` goes, made if missing. `None`: stderr, until [`set_directory`].
+    pub directory: Option<&'a Path>,
+    /// Leave the writer to a later [`start_writer`]: for a process that will fork first.
+    pub defer_writer: bool,
+}
+
+impl Default for Config<'_> {
+    /// Spans and above, to stderr, with a writer.
+    fn default() -> Self {
+        Self { threshold: Threshold::TIMING, directory: None, defer_writer: false }
+    }
+}
+
+/// What the log lost and what it still holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Accepted records that the writer has not finished.
+    pub pending: u64,
+    /// Records lost in this process.
+    pub dropped: u64,
+    /// The lost ones by [`DropReason`]; once nothing is in motion they sum to `dropped`.
+    pub by_reason: [u64; DROP_REASONS],
+    /// How many of the lost ones a drop report in the log has told.
+    pub reported: u64,
+}
+
+/// The counters of this process.
+pub fn counts() -> Counts {
+    let state = state();
+    let by_reason = |reason: DropReason| state.dropped_by_reason[reason as usize].load(Ordering::Relaxed);
+    Counts {
+        pending: Sink::mapped().filter(|_| runs_here(state)).map_or(0, |sink| sink.ring.pending()),
+        dropped: state.dropped_record_count.load(Ordering::Relaxed),
+        by_reason: DropReason::ALL.map(by_reason),
+        reported: state.reported_drop_count.load(Ordering::Relaxed),
+    }
+}
+
+/// Sets the process's log up: threshold, directory, and the writer unless that is deferred.
+///
+/// May be called again, for instance in a forked child: the threshold changes, the directory that was bound
+/// first stays, and a writer that runs goes on. When the process exits normally (a return from `main`, or
+/// `exit`), accepted records are drained for up to one second; after `_exit` they are not, so call [`close`]
+/// before that.
+///
+/// # Errors
+///
+/// When the directory cannot be used (nothing is bound then), or the writer cannot be started. The threshold
+/// is set in either case.
+pub fn init(config: &Config<'_>) -> Result<(), Error> {
+    /// FORK: handlers are inherited, so the child registers none of its own.
+    static HANDLERS: AtomicI32 = AtomicI32::new(0);
+
+    let state = state();
+    map_pid_page();
+    if HANDLERS.swap(1, Ordering::Relaxed) == 0 {
+        state.sink_process_pid.store(pid(), Ordering::Relaxed);
+        // SAFETY: the handler is a function of this object, which is never unloaded (an owner library is
+        // linked `-z nodelete`), and does raw stores only. Without memory for it, start_writer cleans up.
+        unsafe { libc::pthread_atfork(None, None, Some(forget_the_parent)) };
+        // SAFETY: as above.
+        unsafe { libc::atexit(drain_at_exit) };
+    }
+    let context_address: extern "C" fn() -> *mut SimplerSpanContext = span::context_address;
+    // ORDERING: Release, for modules that find the state through its owner.
+    state.span_context.store(context_address as *mut c_void, Ordering::Release);
+    set_threshold(config.threshold);
+    if let Some(directory) = config.directory {
+        destination::bind(directory)?;
+    }
+    if config.defer_writer { Ok(()) } else { start_writer() }
+}
+
+/// Binds the log's directory, made if missing; for a process that learns it late. The first directory that is
+/// not empty wins. A clock anchor that already went to stderr becomes the file's first record, too.
+///
+/// Gives whether this call bound it.
+///
+/// # Errors
+///
+/// When the path is too long or the directory cannot be used; nothing is bound then.
+pub fn set_directory(directory: &Path) -> Result<bool, Error> {
+    destination::bind(directory)
+}
+
+/// Starts the writer, unless this process's already runs, and emits the clock anchor. From then on records
+/// are queued: producers do no I/O. May be called by any thread.
+///
+/// # Errors
+///
+/// When another thread is starting or stopping the writer just now, or there is no memory or thread for it.
+pub fn start_writer() -> Result<(), Error> {
+    let state = state();
+    let gate = Gate::new(&state.sink_producer_state);
+    let me = pid();
+    loop {
+        // ORDERING: Acquire pairs with the Release at the end of this function.
+        let owner = state.sink_owner_pid.load(Ordering::Acquire);
+        if owner == me {
+            ensure_anchor();
+            return Ok(());
+        }
+        if owner == -me {
+            return Err(Error::new(ErrorKind::WriterInTransition));
+        }
+        // ORDERING: AcqRel pairs with the stores of the owner in `prepare_to_fork`.
+        if state.sink_owner_pid.compare_exchange(owner, -me, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            break;
+        }
+    }
+    gate.close();
+    if state.sink_process_pid.load(Ordering::Relaxed) != me {
+        // A child whose fork ran no handler: all counts are another process's.
+        forget_counts(state);
+        state.sink_producer_state.store(PRODUCERS_CLOSED, Ordering::Relaxed);
+        state.sink_process_pid.store(me, Ordering::Relaxed);
+    }
+    let started = match Sink::map() {
+        Some(sink) => {
+            sink.adopt(me);
+            sink.allow_writer();
+            spawn_writer(sink).map(|()| sink)
+        }
+        None => Err(io::Error::last_os_error()),
+    };
+    let sink = match started {
+        Ok(sink) => sink,
+        Err(source) => {
+            // ORDERING: Release pairs with the Acquire loads in `in_synchronous_window`.
+            state.sink_enqueue.store(null_mut(), Ordering::Release);
+            state.sink_context.store(null_mut(), Ordering::Release);
+            state.sink_owner_pid.store(0, Ordering::Release);
+            gate.open();
+            return Err(Error::from_io(ErrorKind::Writer, source));
+        }
+    };
+    let callback: SimplerHostLogEnqueueFn = enqueue;
+    // ORDERING: Release, each, pairs with the Acquire loads of producers, here and in other modules: who sees
+    // the owner sees the callback, and who sees that sees the context.
+    state.sink_context.store(core::ptr::from_ref(sink).cast_mut().cast(), Ordering::Release);
+    state.sink_enqueue.store(callback as *mut c_void, Ordering::Release);
+    state.sink_owner_pid.store(me, Ordering::Release);
+    gate.open();
+    ensure_anchor();
+    Ok(())
+}
+
+/// The writer's thread, to be joined. Written by who holds the owner word's claim.
+///
+/// FORK: the thread does not exist in the child, and the owner word says so.
+static WRITER_THREAD: AtomicU64 = AtomicU64::new(0);
+
+fn spawn_writer(sink: &'static Sink) -> io::Result<()> {
+    let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut former = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: room for a set.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // The thread inherits a full mask: signals are for the program's own threads.
+    // SAFETY: `all` was filled above, `former` has room.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), former.as_mut_ptr()) };
+    let mut thread: libc::pthread_t = 0;
+    let context = core::ptr::from_ref(sink).cast_mut().cast();
+    // SAFETY: `writer_main` takes a sink that lives for ever.
+    let error = unsafe { libc::pthread_create(&mut thread, core::ptr::null(), writer_main, context) };
+    // SAFETY: `former` was filled by the first call, which cannot fail.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, former.as_ptr(), null_mut()) };
+    if error != 0 {
+        return Err(io::Error::from_raw_os_error(error));
+    }
+    // SAFETY: the thread was just made and is not joined; a name that is refused does no harm.
+    unsafe { libc::pthread_setname_np(thread, c"simpler-log".as_ptr()) };
+    WRITER_THREAD.store(thread, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Quiesces: refuses new records, waits until every accepted one is written or counted, ends the writer, and
+/// reports new losses in the log. Afterwards the process may fork, and records are written at once until
+/// [`start_writer`]. In a process without a writer of its own it does nothing.
+///
+/// Records that other threads make while it waits are refused and counted (`not_admitted`).
+///
+/// # Errors
+///
+/// When the time is over, or another thread is at the same: the writer goes on as before and the caller must
+/// not fork.
+pub fn prepare_to_fork(timeout: Duration) -> Result<(), DrainTimeout> {
+    let state = state();
+    let gate = Gate::new(&state.sink_producer_state);
+    let me = pid();
+    let deadline_ns = deadline_ns(timeout);
+    // ORDERING: AcqRel pairs with the Release of the owner in `start_writer`.
+    match state.sink_owner_pid.compare_exchange(me, -me, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {}
+        Err(owner) if owner == -me => return Err(drain_timeout()),
+        // No writer, or the parent's.
+        Err(_) => return Ok(()),
+    }
+    gate.close();
+    if let Some(sink) = Sink::mapped() {
+        let is_drained = || gate.producers() == 0 && sink.ring.pending() == 0;
+        if !sink.wait_until(deadline_ns, is_drained) {
+            sink.refresh_pending(state);
+            // ORDERING: Release pairs with the Acquire loads of the owner by producers.
+            state.sink_owner_pid.store(me, Ordering::Release);
+            gate.open();
+            return Err(drain_timeout());
+        }
+        sink.stop_writer(gate);
+        // SAFETY: the thread was made by `spawn_writer` and is joined once, under the owner word's claim.
+        unsafe { libc::pthread_join(WRITER_THREAD.load(Ordering::Relaxed), null_mut()) };
+        sink.refresh_pending(state);
+    }
+    // ORDERING: Release, each, pairs with the Acquire loads in `in_synchronous_window`.
+    state.sink_enqueue.store(null_mut(), Ordering::Release);
+    state.sink_context.store(null_mut(), Ordering::Release);
+    state.sink_owner_pid.store(0, Ordering::Release);
+    gate.open();
+    report_drops(state);
+    Ok(())
+}
+
+/// Waits until every record that was accepted before the call is written or counted. In a process without a
+/// writer of its own there is nothing to wait for.
+///
+/// # Errors
+///
+/// When the time is over. The records are not lost by that; they are still pending.
+pub fn flush(timeout: Duration) -> Result<(), DrainTimeout> {
+    let state = state();
+    let Some(sink) = Sink::mapped().filter(|_| runs_here(state)) else {
+        return Ok(());
+    };
+    let accepted = sink.ring.enqueued();
+    let is_done = sink.wait_until(deadline_ns(timeout), || sink.ring.finished() >= accepted);
+    sink.refresh_pending(state);
+    if is_done { Ok(()) } else { Err(drain_timeout()) }
+}
+
+/// Quiesces for good, before the process ends. Should the records not reach their destination in time, one
+/// warning on stderr says how many are pending and dropped.
+pub fn close(timeout: Duration) {
+    let Err(DrainTimeout { pending, dropped }) = prepare_to_fork(timeout) else {
+        return;
+    };
+    // A stderr that does not move is most likely the reason, and must not hold the exit up any longer.
+    if !destination::stderr_is_ready() {
+        return;
+    }
+    let mut record = [0; RECORD_BYTES];
+    let thread = thread_handle();
+    let envelope = Envelope { mono_ns: monotonic_ns(), thread, level: Level::Warn, func: "host_log_close" };
+    let size = encode_text(
+        &mut record,
+        &envelope,
+        None,
+        format_args!(
+            "host log not drained within {} ms: pending={pending} dropped={dropped}",
+            timeout.as_millis()
+        ),
+    );
+    destination::write_stderr(&record[..size]);
+}
+
+/// Whether this process's writer runs or is being stopped.
+fn runs_here(state: &SimplerHostLogState) -> bool {
+    // ORDERING: Acquire pairs with the Release of the owner in `start_writer`.
+    let owner = state.sink_owner_pid.load(Ordering::Acquire);
+    owner == pid() || owner == -pid()
+}
+
+fn drain_timeout() -> DrainTimeout {
+    let Counts { pending, dropped, .. } = counts();
+    DrainTimeout { pending, dropped }
+}
+
+fn deadline_ns(timeout: Duration) -> i64 {
+    monotonic_ns().saturating_add(i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX))
+}
+
+/// Writes the drop report if there are losses that none has told. They count as told once the report has
+/// landed, or when ERROR is muted. A report that does not land is no lost record; the next quiesce repeats it.
+fn report_drops(state: &SimplerHostLogState) {
+    let Counts { dropped: total, by_reason, reported, .. } = counts();
+    if total <= reported {
+        return;
+    }
+    if enabled(Level::Error) {
+        let report = DropReport { pid: pid() as _, new: total - reported, total, by_reason };
+        let mut record = [0; RECORD_BYTES];
+        let size = encode_drop_report(&mut record, monotonic_ns(), thread_handle(), &report);
+        if !try_write_synchronously(&record[..size], 0) {
+            return;
+        }
+    }
+    state.reported_drop_count.store(total, Ordering::Relaxed);
+}
+
+fn forget_counts(state: &SimplerHostLogState) {
+    state.dropped_record_count.store(0, Ordering::Relaxed);
+    for count in &state.dropped_by_reason {
+        count.store(0, Ordering::Relaxed);
+    }
+    state.reported_drop_count.store(0, Ordering::Relaxed);
+    state.pending_record_count.store(0, Ordering::Relaxed);
+}
+
+/// The fork's child handler: what was counted was the parent's, and threads that were inside the gate or
+/// half through a claim do not exist here.
+///
+/// The owner word is left alone: not zero, it makes every record of an unquiesced parent's child
+/// `not_admitted`; zero, it leaves the synchronous window open.
+///
+/// After fork in a process that may have had threads, so only async-signal-safe work: stores and `getpid`.
+unsafe extern "C" fn forget_the_parent() {
+    let state = state();
+    forget_counts(state);
+    state.sink_producer_state.store(0, Ordering::Relaxed);
+    // Another thread of the parent may have been in the middle of binding.
+    let half_bound = (destination::BINDING, destination::UNBOUND);
+    let _ = state.log_directory_bound.compare_exchange(
+        half_bound.0,
+        half_bound.1,
+        Ordering::Relaxed,
+        Ordering::Relaxed,
+    );
+    state.clock_anchor_pid.store(0, Ordering::Relaxed);
+    state.sink_process_pid.store(pid(), Ordering::Relaxed);
+}
+
+extern "C" fn drain_at_exit() {
+    close(EXIT_DRAIN);
+}

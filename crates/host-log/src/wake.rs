@@ -1,0 +1,102 @@
+//! The doorbell: how a sleeping writer learns that there is work, without a semaphore post per record.
+//!
+//! A producer rings only when the writer has said that it sleeps, and then only one of them does. What
+//! keeps a wake from being lost is the gate's word, which both sides pass in any case: the writer says
+//! "asleep", passes the gate's barrier, and looks at the queue once more; a producer publishes, leaves the
+//! gate, and only then looks whether the writer sleeps. The two read-modify-writes of that word have an
+//! order. If the producer's came first, the writer's second look sees the record; if the writer's came
+//! first, the producer sees "asleep" and rings.
+//!
+//! After a burst the writer does not go to sleep at once but lingers for a moment on a timer, in which
+//! nobody needs to ring: a steady trickle of records costs its producers no wake at all.
+
+use crate::admission::Gate;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, futex_wait, futex_wake};
+
+const AWAKE: u32 = 0;
+const ASLEEP: u32 = 1;
+const LINGERING: u32 = 2;
+
+/// What the writer is doing, on a futex word.
+///
+/// FORK: the child's copy says what the parent's writer did; it is reset before the child's writer starts.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub struct Doorbell {
+    writer: AtomicU32,
+    sleeps: AtomicU64,
+    wakes: AtomicU64,
+}
+
+impl Doorbell {
+    /// The doorbell of a writer that is awake, for models; the real one is zeroed memory.
+    #[cfg(loom)]
+    pub fn new() -> Self {
+        Self { writer: AtomicU32::new(AWAKE), sleeps: AtomicU64::new(0), wakes: AtomicU64::new(0) }
+    }
+
+    /// The writer is awake and nothing was counted.
+    pub fn reset(&self) {
+        // ORDERING: none; only while nobody else uses it.
+        self.writer.store(AWAKE, Ordering::Relaxed);
+        self.sleeps.store(0, Ordering::Relaxed);
+        self.wakes.store(0, Ordering::Relaxed);
+    }
+
+    /// Called by a producer after it has published and left the gate.
+    // HOT: one load while the writer is awake or lingers.
+    #[inline]
+    pub fn ring_if_asleep(&self) {
+        // ORDERING: Relaxed: `Gate::leave`, before this, is the acquire that pairs with the writer's barrier.
+        if self.writer.load(Ordering::Relaxed) == ASLEEP {
+            self.ring();
+        }
+    }
+
+    /// Wakes the writer if it sleeps or lingers. At most one of those who ring makes the syscall.
+    #[cold]
+    pub fn ring(&self) {
+        // ORDERING: AcqRel: of several that ring one gets the word; nothing else is handed over by it.
+        if self.writer.swap(AWAKE, Ordering::AcqRel) != AWAKE {
+            self.wakes.fetch_add(1, Ordering::Relaxed);
+            futex_wake(&self.writer, 1);
+        }
+    }
+
+    /// The writer sleeps until somebody rings, unless `has_work` says that there is some.
+    pub fn sleep(&self, gate: Gate<'_>, has_work: impl Fn() -> bool) {
+        self.sleeps.fetch_add(1, Ordering::Relaxed);
+        // ORDERING: Relaxed: the barrier that follows publishes it, see the module's text.
+        self.writer.store(ASLEEP, Ordering::Relaxed);
+        gate.barrier();
+        if !has_work() {
+            futex_wait(&self.writer, ASLEEP, None);
+        }
+        // ORDERING: Relaxed: a producer that reads the old value rings once for nothing.
+        self.writer.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// The writer rests for `ns`; only [`Doorbell::ring`] ends it early. A ring that comes just before is
+    /// missed, at the cost of this short time.
+    pub fn linger(&self, ns: u64) {
+        self.sleeps.fetch_add(1, Ordering::Relaxed);
+        // ORDERING: Relaxed: nothing depends on it but how soon the rest ends.
+        self.writer.store(LINGERING, Ordering::Relaxed);
+        futex_wait(&self.writer, LINGERING, Some(ns));
+        self.writer.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// How often the writer said that it would rest, and how often somebody rang in answer.
+    pub fn sleeps_and_wakes(&self) -> (u64, u64) {
+        // The wakes first, so that a wake between the two never seems to exceed the sleeps.
+        let wakes = self.wakes.load(Ordering::Relaxed);
+        (self.sleeps.load(Ordering::Relaxed), wakes)
+    }
+}
+
+#[cfg(loom)]
+impl Default for Doorbell {
+    fn default() -> Self {
+        Self::new()
+    }
+}
