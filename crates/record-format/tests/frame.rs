@@ -1,0 +1,117 @@
+//! The binary span frame: made by the thread that measures, rendered by the writer.
+
+use simpler_record_format::frame::{
+    FIRST_TEXT_BYTE, MONO_NS_OFFSET, PID_OFFSET, SPAN_FRAME, SPAN_FRAME_BYTES_MAX, SPAN_HEAD_BYTES,
+    THREAD_OFFSET, TID_OFFSET, encode_span_frame, render, set_thread_ids,
+};
+use simpler_record_format::{RECORD_BYTES, SpanFields, encode_span};
+
+const SPAN: SpanFields<'static> = SpanFields {
+    pid: 0x0102_0304,
+    tid: 0x1112_1314_1516_1718,
+    inv: 7,
+    hid: 0xabc,
+    depth: 2,
+    name: b"simpler_run.bind",
+    ts: 1_000,
+    dur: 20,
+    attrs: b"ntensor=4",
+};
+
+fn framed(span: &SpanFields<'_>) -> Vec<u8> {
+    let mut out = [0; RECORD_BYTES];
+    let len = encode_span_frame(&mut out, 1_234, 0x7f00, span);
+    out[..len].to_vec()
+}
+
+fn rendered(slot: &[u8]) -> Vec<u8> {
+    let mut out = [0xAA; RECORD_BYTES];
+    let len = render(slot, &mut out);
+    out[..len].to_vec()
+}
+
+fn encoded(span: &SpanFields<'_>) -> Vec<u8> {
+    let mut out = [0; RECORD_BYTES];
+    let len = encode_span(&mut out, 1_234, 0x7f00, span);
+    out[..len].to_vec()
+}
+
+#[test]
+fn a_frame_has_the_documented_layout() {
+    let frame = framed(&SPAN);
+    assert_eq!(frame[0], SPAN_FRAME);
+    assert_eq!(frame[1..4], [16, 9, 0]);
+    let at = |offset: usize, bytes: usize| &frame[offset..offset + bytes];
+    assert_eq!(at(4, 4), SPAN.pid.to_ne_bytes());
+    assert_eq!(at(8, 8), SPAN.tid.to_ne_bytes());
+    assert_eq!(at(16, 8), 1_234_i64.to_ne_bytes());
+    assert_eq!(at(24, 8), 0x7f00_u64.to_ne_bytes());
+    assert_eq!(at(32, 8), SPAN.inv.to_ne_bytes());
+    assert_eq!(at(40, 8), SPAN.hid.to_ne_bytes());
+    assert_eq!(at(48, 8), SPAN.ts.to_ne_bytes());
+    assert_eq!(at(56, 8), SPAN.dur.to_ne_bytes());
+    assert_eq!(at(64, 4), SPAN.depth.to_ne_bytes());
+    assert_eq!(&frame[68..], b"simpler_run.bindntensor=4");
+    assert_eq!([PID_OFFSET, TID_OFFSET, MONO_NS_OFFSET, THREAD_OFFSET, SPAN_HEAD_BYTES], [4, 8, 16, 24, 68]);
+}
+
+#[test]
+fn a_rendered_frame_is_the_record_that_the_encoder_writes() {
+    assert_eq!(rendered(&framed(&SPAN)), encoded(&SPAN));
+    assert_eq!(rendered(&framed(&SpanFields { name: b"", attrs: b"", ..SPAN })), {
+        encoded(&SpanFields { name: b"", attrs: b"", ..SPAN })
+    });
+}
+
+#[test]
+fn a_frame_keeps_what_it_needs_of_endless_fields() {
+    let long = [b'x'; 10_000];
+    let span = SpanFields { name: &long, attrs: &long, ..SPAN };
+    assert_eq!(framed(&span).len(), SPAN_FRAME_BYTES_MAX);
+    assert_eq!(rendered(&framed(&span)), encoded(&span));
+}
+
+#[test]
+fn the_owner_can_fill_in_the_ids_of_the_calling_thread() {
+    let mut frame = framed(&SpanFields { pid: 0, tid: 0, ..SPAN });
+    set_thread_ids(&mut frame, SPAN.pid, SPAN.tid);
+    assert_eq!(frame, framed(&SPAN));
+}
+
+#[test]
+fn filling_in_ids_leaves_anything_but_a_span_frame_alone() {
+    let text = [b'x'; 100];
+    let short = framed(&SPAN)[..SPAN_HEAD_BYTES - 1].to_vec();
+    let mut unknown = framed(&SPAN);
+    unknown[0] = SPAN_FRAME + 1;
+    for slot in [&text[..], &short, &unknown, &[]] {
+        let mut patched = slot.to_vec();
+        set_thread_ids(&mut patched, -1, -1);
+        assert_eq!(patched, slot);
+    }
+}
+
+#[test]
+fn text_passes_through_and_ends_in_one_newline() {
+    assert_eq!(rendered(b"[mono_ns=1] x\n"), b"[mono_ns=1] x\n");
+    assert_eq!(rendered(b"no newline"), b"no newline\n");
+    assert_eq!(rendered(&[b'x'; 511]).len(), 512);
+    let cut = rendered(&[b'x'; 512]);
+    assert_eq!((cut.len(), &cut[509..]), (512, &b"x~\n"[..]));
+    let whole = [[b'x'; 511].as_slice(), b"\n"].concat();
+    assert_eq!(rendered(&whole), whole);
+    assert_eq!(rendered(&[FIRST_TEXT_BYTE]), b" \n");
+}
+
+#[test]
+fn what_is_neither_text_nor_a_known_frame_renders_to_nothing() {
+    let frame = framed(&SPAN);
+    for kind in (0..FIRST_TEXT_BYTE).filter(|kind| *kind != SPAN_FRAME) {
+        let mut unknown = frame.clone();
+        unknown[0] = kind;
+        assert!(rendered(&unknown).is_empty(), "kind {kind}");
+    }
+    for len in 0..frame.len() {
+        assert!(rendered(&frame[..len]).is_empty(), "cut to {len} bytes");
+    }
+}

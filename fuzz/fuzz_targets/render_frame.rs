@@ -1,0 +1,9 @@
+//! Any bytes as a queue slot, as a span's fields and as a text's body, held against the slow reference.
+
+#![no_main]
+
+#[path = "../../crates/record-format/tests/reference/mod.rs"]
+#[allow(dead_code, reason = "the other target uses the rest")]
+mod reference;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| reference::check_render(bytes));
