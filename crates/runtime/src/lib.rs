@@ -1,1 +1,41 @@
 //! simpler_run: bind, runner_run, validate, over the task graph and its executor.
+//!
+//! A [`ChipRuntime`] owns one device. It is given callables ([`CallableImage`]: an orchestration and its kernels) and
+//! runs them: the orchestration runs on a device thread and submits tasks, tasks wait for each other by the tensor
+//! regions that they read and write, schedulers give them to cores. Each run explains itself in the log: a tree of
+//! host spans, and below it the device's own windows ([`names`]).
+//!
+//! - [`run`](ChipRuntime::run) is the host's side; `executor` is what runs on the device's control threads;
+//!   [`graph`] is what they share; `operations` is the table that an orchestration calls.
+//! - [`recording`] runs an orchestration without a device, for benchmarks that want the same tasks in a plain loop.
+//!
+//! The device is known only through `simpler-platform`; which one it is, is the caller's choice.
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("device addresses are 64 bits wide");
+
+pub mod code;
+#[cfg(not(loom))]
+mod executor;
+pub mod graph;
+mod hid;
+#[cfg(not(loom))]
+mod image;
+pub mod names;
+#[cfg(not(loom))]
+mod operations;
+#[cfg(not(loom))]
+pub mod recording;
+#[cfg(not(loom))]
+mod run;
+mod sync;
+
+pub use graph::Limits;
+pub use hid::hid;
+#[cfg(not(loom))]
+pub use image::{CallableImage, KernelImage};
+#[cfg(not(loom))]
+pub use run::{
+    CallableId, ChipArg, ChipRuntime, RunArgs, RunError, RuntimeConfig, SCHEDULER_TIMEOUT,
+    SCHEDULER_TIMEOUT_ENV,
+};

@@ -1,0 +1,48 @@
+//! The error codes of a run (RUNTIME §2.3) and who may set them.
+
+/// The heap for OUTPUT tensors is exhausted.
+pub const HEAP_FULL: u32 = 2;
+/// The task window or the argument memory is exhausted, and nothing is recycled within a run.
+pub const FLOW_CONTROL: u32 = 3;
+/// The pool of dependencies is exhausted.
+pub const DEPENDENCIES_FULL: u32 = 4;
+/// An argument that the operation does not allow.
+pub const INVALID_ARGUMENTS: u32 = 5;
+/// The orchestration failed the run.
+pub const EXPLICIT_FATAL: u32 = 9;
+/// The map of regions is full.
+pub const REGIONS_FULL: u32 = 11;
+/// No progress for the length of the timeout; the sub-class says of what kind.
+pub const SCHEDULER_TIMEOUT: u32 = 100;
+
+/// The status of a run that was refused before it began.
+pub const REFUSED: i32 = -1;
+
+/// What a scheduler timeout is about, in order of precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Stall {
+    /// A kernel does not return.
+    Running = 1,
+    /// Tasks are ready and cores idle, yet nothing starts.
+    Ready = 3,
+    /// Tasks wait for tasks that never complete.
+    Waiting = 4,
+    /// The orchestration neither submits nor ends.
+    Orchestrator = 5,
+    /// None of these.
+    Unknown = 99,
+}
+
+impl Stall {
+    /// What a person reads.
+    pub(crate) const fn words(self) -> &'static str {
+        match self {
+            Self::Running => "a running task stalled",
+            Self::Ready => "ready work but idle cores",
+            Self::Waiting => "dependency deadlock",
+            Self::Orchestrator => "the orchestrator starved the schedulers",
+            Self::Unknown => "unknown",
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! What runs on the AICPU: one orchestrator that fills the graph, and schedulers that drain it.
+//!
+//! A run is one [`RunProgram`], executed by every AICPU thread that survives the affinity gate. Each takes an index
+//! of its own: the first to arrive is N − 1, the orchestrator, the others N − 2 down to 0 are schedulers. All go
+//! through the same stages: *preamble* (the leader prepares the cores' records, schedulers shake hands with their
+//! clusters), *graph build* (the orchestrator validates, wires and resets, then releases the schedulers and submits
+//! while they dispatch), and the teardown, which belongs to whoever finishes last.
+//!
+//! Every thread that another one waits for holds a guard whose drop releases the waiters, so an error, or a panic,
+//! on any path ends the run instead of hanging it.
+
+mod objects;
+mod orchestrator;
+mod scheduler;
+mod watchdog;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use simpler_device_phase::{Phase, PhaseStamper};
+use simpler_kernel_abi::{CoreKind, SimplerTensor};
+use simpler_platform::{Aicpu, AicpuProgram, Profile};
+use simpler_relax::{Deadline, Relax};
+
+use crate::code;
+use crate::graph::arena::{ArenaLayout, Graph};
+use crate::graph::builder::{Builder, TaskArg};
+pub(crate) use objects::CALLABLES_MAX;
+use objects::ObjectTable;
+
+/// The status of a thread that the executor does not expect, or that panicked; no code of RUNTIME §2.3 fits.
+const INTERNAL: i32 = -(code::EXPLICIT_FATAL as i32);
+
+/// A registered callable as the executor needs it.
+#[derive(Debug)]
+pub(crate) struct Callable {
+    /// Its place in the table.
+    pub(crate) slot: usize,
+    pub(crate) name: String,
+    pub(crate) hid: u64,
+    pub(crate) digest: [u8; 32],
+    pub(crate) orchestration: Vec<u8>,
+    pub(crate) kernels: Vec<Kernel>,
+}
+
+/// A kernel on the device.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(crate) name: String,
+    /// The platform's value.
+    pub(crate) value: u64,
+    pub(crate) kind: CoreKind,
+}
+
+/// What outlives a run: the orchestrator's memory and the loaded objects.
+#[derive(Default)]
+pub(crate) struct Executor {
+    orchestrator: Mutex<OrchestratorState>,
+    /// A core never came back from a kernel: its thread may still write into the arena.
+    poisoned: AtomicBool,
+}
+
+/// What the orchestrator keeps from run to run.
+#[derive(Default)]
+struct OrchestratorState {
+    objects: ObjectTable,
+    builder: Builder,
+    arguments: Vec<TaskArg>,
+}
+
+impl Executor {
+    fn orchestrator(&self) -> MutexGuard<'_, OrchestratorState> {
+        // A panicked holder left a builder that the next run clears, and a table that is whole between calls.
+        self.orchestrator.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a core was lost, so that no further run can use the arena.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        // ORDERING: Acquire: pairs with the Release in `poison`.
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    fn poison(&self) {
+        // ORDERING: Release: pairs with the Acquire above.
+        self.poisoned.store(true, Ordering::Release);
+    }
+}
+
+/// One run.
+pub(crate) struct RunProgram {
+    pub(crate) executor: Arc<Executor>,
+    pub(crate) callable: Arc<Callable>,
+    pub(crate) profile: Profile,
+    pub(crate) layout: ArenaLayout,
+    /// Device address of the arena.
+    pub(crate) arena: u64,
+    /// Device address of the phase buffer, or 0.
+    pub(crate) phase_buffer: u64,
+    pub(crate) tensors: Vec<SimplerTensor>,
+    pub(crate) scalars: Vec<u64>,
+    pub(crate) timeout: Duration,
+    pub(crate) gates: Gates,
+}
+
+/// The words on which a run's threads meet.
+#[derive(Default)]
+pub(crate) struct Gates {
+    arrived: AtomicUsize,
+    /// The leader has prepared what the handshake needs.
+    prepared: Gate,
+    /// The graph is reset and wired (`runtime_init_ready`).
+    runtime_ready: Gate,
+    /// Schedulers that have entered their loop.
+    scheduling: AtomicUsize,
+    finished: AtomicUsize,
+}
+
+/// A one-way gate that opens or breaks.
+#[derive(Default)]
+struct Gate(AtomicU32);
+
+impl Gate {
+    const OPEN: u32 = 1;
+    const BROKEN: u32 = 2;
+
+    fn settle(&self, outcome: u32) {
+        // ORDERING: Release: pairs with the Acquire in `settled`: who passes sees what was prepared. The first
+        // outcome stays.
+        let _ = self.0.compare_exchange(0, outcome, Ordering::Release, Ordering::Relaxed);
+    }
+
+    /// Whether the gate is open; None while nobody knows.
+    fn settled(&self) -> Option<bool> {
+        // ORDERING: Acquire: pairs with the Release in `settle`.
+        match self.0.load(Ordering::Acquire) {
+            0 => None,
+            outcome => Some(outcome == Self::OPEN),
+        }
+    }
+}
+
+/// Breaks a gate that its holder did not open, on every path, and wakes who waits there.
+struct GateGuard<'a> {
+    gate: &'a Gate,
+    thread: &'a Thread<'a>,
+}
+
+impl GateGuard<'_> {
+    fn open(self) {
+        self.gate.settle(Gate::OPEN);
+    }
+}
+
+impl Drop for GateGuard<'_> {
+    fn drop(&mut self) {
+        self.gate.settle(Gate::BROKEN);
+        self.thread.ring_others();
+    }
+}
+
+/// One AICPU thread's view of a run.
+struct Thread<'a> {
+    run: &'a RunProgram,
+    aicpu: &'a dyn Aicpu,
+    index: usize,
+    stamper: PhaseStamper,
+}
+
+impl Thread<'_> {
+    fn schedulers(&self) -> usize {
+        self.run.profile.aicpu_logical - 1
+    }
+
+    fn is_orchestrator(&self) -> bool {
+        self.index == self.schedulers()
+    }
+
+    fn cycles(&self) -> u64 {
+        self.aicpu.cycles()
+    }
+
+    fn ring_others(&self) {
+        for other in (0..self.run.profile.aicpu_logical).filter(|other| *other != self.index) {
+            self.aicpu.event(other).notify_one();
+        }
+    }
+
+    /// Waits until `done` gives a value; None when the run's timeout passes first.
+    fn wait_for<T>(&self, mut done: impl FnMut() -> Option<T>) -> Option<T> {
+        let event = self.aicpu.event(self.index);
+        let deadline = Deadline::after(self.run.timeout);
+        let mut relax = Relax::new();
+        loop {
+            let seen = event.epoch();
+            if let Some(value) = done() {
+                return Some(value);
+            }
+            if deadline.passed() {
+                return None;
+            }
+            relax.wait(event, seen);
+        }
+    }
+}
+
+/// Counts a thread as finished on every path; the last one tears the run down.
+struct FinishGuard<'a> {
+    thread: &'a Thread<'a>,
+    graph: Option<Graph<'a>>,
+}
+
+impl Drop for FinishGuard<'_> {
+    fn drop(&mut self) {
+        let Thread { run, stamper, .. } = self.thread;
+        // ORDERING: AcqRel: pairs with itself: the last one sees what all others did.
+        let finished = run.gates.finished.fetch_add(1, Ordering::AcqRel) + 1;
+        if finished < run.profile.aicpu_logical {
+            // The orchestrator may be waiting for a scheduler that ended without scheduling.
+            self.thread.aicpu.event(self.thread.schedulers()).notify_one();
+            return;
+        }
+        let start = self.thread.cycles();
+        if let Some(graph) = &self.graph {
+            graph.end_run();
+        }
+        run.executor.orchestrator().builder.clear();
+        stamper.stamp(Phase::PostOrch, start, self.thread.cycles());
+    }
+}
+
+impl AicpuProgram for RunProgram {
+    fn execute(&self, aicpu: &dyn Aicpu) -> i32 {
+        let entered = aicpu.cycles();
+        // ORDERING: Relaxed: the number alone matters, and each is given once.
+        let arrival = self.gates.arrived.fetch_add(1, Ordering::Relaxed);
+        // The index is distinct and in range before the first stamp, or the thread leaves no trace (LESSONS 25).
+        let Some(index) = self.profile.aicpu_logical.checked_sub(arrival + 1) else {
+            return INTERNAL;
+        };
+        let launched = self.profile.aicpu_launched;
+        // SAFETY: the host has allocated the buffer for `launched` threads, and touches it again only after it has
+        // joined this launch.
+        let stamper = unsafe { PhaseStamper::new(self.phase_buffer as *mut u8, launched, index) };
+        let thread = Thread { run: self, aicpu, index, stamper };
+        // SAFETY: the host has allocated the arena with this layout, uploaded its image, and leaves it to this
+        // program until it has joined the launch.
+        let graph = unsafe { Graph::attach(self.arena, &self.layout) };
+        let _finish = FinishGuard { thread: &thread, graph };
+        catch_unwind(AssertUnwindSafe(|| thread.execute(graph, entered))).unwrap_or_else(|_| {
+            if let Some(graph) = graph {
+                graph.control().orchestrator_error.set(
+                    code::EXPLICIT_FATAL,
+                    0,
+                    "the executor panicked; this is an error of the runtime",
+                );
+                graph.set_fatal();
+            }
+            thread.ring_others();
+            INTERNAL
+        })
+    }
+}
+
+impl Thread<'_> {
+    fn execute(&self, graph: Option<Graph<'_>>, entered: u64) -> i32 {
+        let prepared = &self.run.gates.prepared;
+        if self.is_orchestrator() {
+            let guard = GateGuard { gate: prepared, thread: self };
+            let Some(graph) = graph else {
+                return INTERNAL;
+            };
+            scheduler::prepare_cores(&graph);
+            guard.open();
+            self.stamper.stamp(Phase::Preamble, entered, self.cycles());
+            return orchestrator::run(self, graph);
+        }
+        let open = self.wait_for(|| prepared.settled());
+        let (Some(true), Some(graph)) = (open, graph) else {
+            return 0;
+        };
+        let mut scheduler = scheduler::Scheduler::attach(self, graph);
+        self.stamper.stamp(Phase::Preamble, entered, self.cycles());
+        let _build = self.stamper.scope(Phase::GraphBuild, || self.cycles());
+        match self.wait_for(|| self.run.gates.runtime_ready.settled()) {
+            Some(true) => scheduler.run(),
+            Some(false) => 0,
+            None => {
+                let text =
+                    watchdog::timeout_text(self.run.timeout, code::Stall::Orchestrator, "it has not started");
+                graph.control().scheduler_error.set(
+                    code::SCHEDULER_TIMEOUT,
+                    code::Stall::Orchestrator as u32,
+                    &text,
+                );
+                graph.set_fatal();
+                -(code::SCHEDULER_TIMEOUT as i32)
+            }
+        }
+    }
+}

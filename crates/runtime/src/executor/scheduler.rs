@@ -1,0 +1,247 @@
+//! A scheduler's thread: watch its own cores, complete what they finish, give them what is ready.
+//!
+//! Cores belong to schedulers for the length of a run (cluster ci to scheduler ci mod the number of schedulers), so a
+//! core's record has one writer. Ready tasks belong to nobody: any scheduler with an idle core of the right kind may
+//! take one. A scheduler that leaves tasks in a queue because its own cores are busy rings another that has an idle
+//! one; if no such scheduler exists, whoever gets a core back looks at the queue first. So one scheduler carries a
+//! steady load alone while the others stay parked, and no task waits next to an idle core.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use simpler_device_phase::Phase;
+use simpler_platform::{CondState, DispatchPayload};
+use simpler_relax::{Deadline, Relax};
+
+use super::watchdog::{self, Watchdog};
+use super::{Thread, orchestrator::CORES_PER_CLUSTER};
+use crate::code;
+use crate::graph::CORE_KINDS;
+use crate::graph::arena::Graph;
+
+/// Cores of one scheduler: a word of bits.
+const OWN_CORES_MAX: usize = u64::BITS as usize;
+/// How long a failed run waits for its cores to return from their kernels before it gives the arena up.
+const CORE_DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Prepares the cores' records for the handshake. The leader, before anybody attaches.
+pub(super) fn prepare_cores(graph: &Graph<'_>) {
+    for core in 0..graph.cores() {
+        // ORDERING: Relaxed: published by the gate that the leader opens.
+        graph.running_on(core).store(0, Ordering::Relaxed);
+    }
+}
+
+/// A core of this scheduler.
+#[derive(Clone, Copy)]
+struct OwnCore {
+    core: usize,
+    kind: usize,
+    payloads: *mut [DispatchPayload; 2],
+    /// The last DATA_MAIN_BASE value; its parity selects the payload.
+    sequence: u64,
+    task: u32,
+}
+
+/// The scheduler with this index.
+pub(super) struct Scheduler<'a> {
+    thread: &'a Thread<'a>,
+    graph: Graph<'a>,
+    cores: Vec<OwnCore>,
+    /// Per kind, the idle cores, by bit.
+    idle: [u64; CORE_KINDS.len()],
+    running: u64,
+}
+
+impl<'a> Scheduler<'a> {
+    /// Shakes hands with the cores of this thread's clusters.
+    pub(super) fn attach(thread: &'a Thread<'a>, graph: Graph<'a>) -> Self {
+        let clusters = thread.run.profile.clusters;
+        let schedulers = thread.schedulers();
+        let mut scheduler = Self { thread, graph, cores: Vec::new(), idle: [0; 2], running: 0 };
+        for cluster in (thread.index..clusters).step_by(schedulers) {
+            scheduler.attach_core(cluster, 0);
+            // AICs are numbered first, then the AIVs in pairs.
+            let pair = CORES_PER_CLUSTER[1] as usize;
+            for aiv in 0..pair {
+                scheduler.attach_core(clusters + cluster * pair + aiv, 1);
+            }
+        }
+        scheduler
+    }
+
+    fn attach_core(&mut self, core: usize, kind: usize) {
+        let own = self.cores.len();
+        if own == OWN_CORES_MAX {
+            return;
+        }
+        let registers = self.thread.aicpu.registers();
+        let payloads = self.graph.payloads(core);
+        registers.attach(core, self.thread.index, payloads);
+        // The platform may or may not have reset the core since the last launch; a value must differ from the last.
+        let sequence = registers.cond(core).dispatch;
+        self.cores.push(OwnCore { core, kind, payloads, sequence, task: 0 });
+        self.idle[kind] |= 1 << own;
+    }
+
+    /// The resolve and dispatch loop; the status of this thread.
+    pub(super) fn run(&mut self) -> i32 {
+        let thread = self.thread;
+        let _window = thread.stamper.scope(Phase::SchedWindow, || thread.cycles());
+        let status = self.schedule();
+        if status != 0 || self.graph.is_fatal() {
+            self.drain_cores();
+        }
+        status
+    }
+
+    fn schedule(&mut self) -> i32 {
+        let Thread { run, aicpu, index, .. } = *self.thread;
+        // ORDERING: Release: pairs with the Acquire in the orchestrator's last wait.
+        if run.gates.scheduling.fetch_add(1, Ordering::Release) == 0 {
+            aicpu.event(self.thread.schedulers()).notify_one();
+        }
+        for kind in 0..CORE_KINDS.len() {
+            self.graph.set_idle(kind, index, self.idle[kind] != 0);
+        }
+        let event = aicpu.event(index);
+        let mut relax = Relax::new();
+        let mut watchdog = Watchdog::new(run.timeout, &self.graph);
+        loop {
+            let seen = event.epoch();
+            if self.graph.is_fatal() {
+                return 0;
+            }
+            let completed = self.poll_cores();
+            let dispatched = self.dispatch_ready(completed);
+            if completed || dispatched {
+                relax.reset();
+            } else if self.graph.is_drained() {
+                return 0;
+            } else if watchdog.has_expired(&self.graph) {
+                return self.time_out();
+            }
+            relax.wait(event, seen);
+        }
+    }
+
+    /// Completes what has finished; whether anything had.
+    fn poll_cores(&mut self) -> bool {
+        let registers = self.thread.aicpu.registers();
+        let before = self.running;
+        let mut left = before;
+        while left != 0 {
+            let own = left.trailing_zeros() as usize;
+            left &= left - 1;
+            let OwnCore { core, sequence, .. } = self.cores[own];
+            let cond = registers.cond(core);
+            if cond.state == CondState::Fin && cond.dispatch == sequence {
+                self.complete(own);
+            }
+        }
+        self.running != before
+    }
+
+    fn complete(&mut self, own: usize) {
+        let OwnCore { core, kind, task, .. } = self.cores[own];
+        let graph = self.graph;
+        // ORDERING: Relaxed: a number for a message.
+        graph.running_on(core).store(0, Ordering::Relaxed);
+        graph.tasks.complete(task, |successor| graph.push_ready(successor));
+        self.running &= !(1 << own);
+        if self.idle[kind] == 0 {
+            graph.set_idle(kind, self.thread.index, true);
+        }
+        self.idle[kind] |= 1 << own;
+        graph.count_completed();
+        if graph.is_drained() {
+            self.thread.ring_others();
+        }
+    }
+
+    /// Gives ready tasks to idle cores; whether it gave any. `pushed`: this thread may have made tasks ready.
+    fn dispatch_ready(&mut self, pushed: bool) -> bool {
+        let mut any = false;
+        for kind in 0..CORE_KINDS.len() {
+            let mut dispatched = false;
+            while self.idle[kind] != 0
+                && let Some(task) = self.graph.ready[kind].pop()
+            {
+                self.dispatch(kind, task);
+                dispatched = true;
+            }
+            if self.idle[kind] == 0 {
+                if dispatched {
+                    self.graph.set_idle(kind, self.thread.index, false);
+                }
+                if (dispatched || pushed) && !self.graph.ready[kind].is_empty() {
+                    self.pass_on(kind);
+                }
+            }
+            any |= dispatched;
+        }
+        any
+    }
+
+    /// Rings another scheduler that has an idle core of a kind.
+    fn pass_on(&self, kind: usize) {
+        let others = self.graph.idle_schedulers(kind) & !(1 << self.thread.index);
+        if others != 0 {
+            self.thread.aicpu.event(others.trailing_zeros() as usize).notify_one();
+        }
+    }
+
+    fn dispatch(&mut self, kind: usize, task: u32) {
+        let own = self.idle[kind].trailing_zeros() as usize;
+        self.idle[kind] &= !(1 << own);
+        self.running |= 1 << own;
+        let work = self.graph.tasks.slot(task).work();
+        let core = &mut self.cores[own];
+        core.task = task;
+        core.sequence += 1;
+        // ORDERING: Relaxed: a number for a message.
+        self.graph.running_on(core.core).store(task + 1, Ordering::Relaxed);
+        let payload = DispatchPayload { kernel: work.kernel, args: self.graph.kernel_args(&work) };
+        let target = core.payloads.cast::<DispatchPayload>().wrapping_add((core.sequence & 1) as usize);
+        // SAFETY: one of the two payloads of a core that this thread owns; the core is idle, so it reads neither
+        // until the write of DATA_MAIN_BASE below.
+        unsafe { target.write(payload) };
+        self.thread.aicpu.registers().write_data_main_base(core.core, core.sequence);
+    }
+
+    fn time_out(&self) -> i32 {
+        let Thread { run, .. } = *self.thread;
+        let (stall, detail) = watchdog::diagnose(run, &self.graph);
+        let text = watchdog::timeout_text(run.timeout, stall, &detail);
+        self.graph.control().scheduler_error.set(code::SCHEDULER_TIMEOUT, stall as u32, &text);
+        self.graph.set_fatal();
+        self.thread.ring_others();
+        -(code::SCHEDULER_TIMEOUT as i32)
+    }
+
+    /// After a failure: waits for the kernels that still run, since they use the arena.
+    fn drain_cores(&mut self) {
+        let Thread { run, aicpu, index, .. } = *self.thread;
+        let event = aicpu.event(index);
+        let registers = aicpu.registers();
+        let deadline = Deadline::after(CORE_DRAIN_TIMEOUT);
+        let mut relax = Relax::new();
+        loop {
+            let seen = event.epoch();
+            self.cores.iter().enumerate().for_each(|(own, core)| {
+                let cond = registers.cond(core.core);
+                if cond.state == CondState::Fin && cond.dispatch == core.sequence {
+                    self.running &= !(1 << own);
+                }
+            });
+            if self.running == 0 {
+                return;
+            }
+            if deadline.passed() {
+                run.executor.poison();
+                return;
+            }
+            relax.wait(event, seen);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Who wrote and who has read each byte: from accesses to dependencies.
+//!
+//! A buffer is known by its first byte's address, an access is an interval of its bytes. A read depends on the
+//! writers that it overlaps (RAW). A write depends on the writers (WAW) and on the readers (WAR) that it overlaps,
+//! and takes the place of every entry that it covers whole: whoever overlaps one of those later overlaps the new
+//! writer too, and waits for it, and it has waited for them. An entry that is covered in part stays, which costs
+//! a dependency too many and misses none.
+//!
+//! Buffers that begin at different addresses are different buffers, also where their bytes overlap: a caller that
+//! wants two views of one allocation to be seen as such gives both the allocation's address and an offset.
+//!
+//! The map belongs to one orchestrator. Entries come from one pool and go back to it; in steady state nothing is
+//! allocated.
+
+use super::REGIONS_MAX;
+
+/// Chains of buffers (RUNTIME §3.5).
+const BUCKETS: usize = 4096;
+/// No element: the end of a list.
+const NONE: u32 = u32::MAX;
+
+const _: () = assert!(BUCKETS.is_power_of_two() && REGIONS_MAX < NONE as usize);
+
+/// The map holds [`REGIONS_MAX`] entries, or as many buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionsFull;
+
+/// An interval of bytes of the buffer at `base`: `start .. end`, counted from the buffer's first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// The buffer.
+    pub base: u64,
+    /// First byte.
+    pub start: u64,
+    /// One past the last byte.
+    pub end: u64,
+}
+
+#[derive(Debug)]
+struct Buffer {
+    base: u64,
+    next: u32,
+    writers: u32,
+    readers: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    start: u64,
+    end: u64,
+    task: u32,
+    next: u32,
+}
+
+/// The map. Tasks are numbered upwards.
+#[derive(Debug)]
+pub struct Regions {
+    buckets: Box<[u32]>,
+    buffers: Vec<Buffer>,
+    accesses: Vec<Access>,
+    free: u32,
+}
+
+impl Default for Regions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Regions {
+    /// A map without entries.
+    pub fn new() -> Self {
+        Self {
+            buckets: vec![NONE; BUCKETS].into_boxed_slice(),
+            buffers: Vec::new(),
+            accesses: Vec::new(),
+            free: NONE,
+        }
+    }
+
+    /// Forgets everything, keeps the memory.
+    pub fn clear(&mut self) {
+        for buffer in &self.buffers {
+            self.buckets[bucket_of(buffer.base)] = NONE;
+        }
+        self.buffers.clear();
+        self.accesses.clear();
+        self.free = NONE;
+    }
+
+    /// Notes that `task` reads `region` and tells each task that it must wait for, perhaps more than once.
+    pub fn read(
+        &mut self,
+        region: Region,
+        task: u32,
+        depend: &mut impl FnMut(u32),
+    ) -> Result<(), RegionsFull> {
+        if region.start >= region.end {
+            return Ok(());
+        }
+        let buffer = self.buffer(region.base)?;
+        let mut at = self.buffers[buffer].writers;
+        while at != NONE {
+            let writer = self.accesses[at as usize];
+            if writer.task != task && overlaps(&writer, &region) {
+                depend(writer.task);
+            }
+            at = writer.next;
+        }
+        self.buffers[buffer].readers = self.prepend(self.buffers[buffer].readers, region, task)?;
+        Ok(())
+    }
+
+    /// Notes that `task` writes `region`, having read it or not, and tells each task that it must wait for, perhaps
+    /// more than once.
+    pub fn write(
+        &mut self,
+        region: Region,
+        task: u32,
+        depend: &mut impl FnMut(u32),
+    ) -> Result<(), RegionsFull> {
+        if region.start >= region.end {
+            return Ok(());
+        }
+        let buffer = self.buffer(region.base)?;
+        let writers = self.supersede(self.buffers[buffer].writers, &region, task, depend);
+        self.buffers[buffer].readers = self.supersede(self.buffers[buffer].readers, &region, task, depend);
+        self.buffers[buffer].writers = self.prepend(writers, region, task)?;
+        Ok(())
+    }
+
+    /// Walks a list for a write: dependencies on what overlaps, and what is covered leaves. Returns the new head.
+    fn supersede(&mut self, head: u32, region: &Region, task: u32, depend: &mut impl FnMut(u32)) -> u32 {
+        let (mut first, mut last, mut at) = (NONE, NONE, head);
+        while at != NONE {
+            let access = self.accesses[at as usize];
+            if overlaps(&access, region) && access.task != task {
+                depend(access.task);
+            }
+            if region.start <= access.start && access.end <= region.end {
+                self.accesses[at as usize].next = self.free;
+                self.free = at;
+            } else {
+                if last == NONE {
+                    first = at;
+                } else {
+                    self.accesses[last as usize].next = at;
+                }
+                last = at;
+            }
+            at = access.next;
+        }
+        if last != NONE {
+            self.accesses[last as usize].next = NONE;
+        }
+        first
+    }
+
+    fn prepend(&mut self, next: u32, region: Region, task: u32) -> Result<u32, RegionsFull> {
+        let access = Access { start: region.start, end: region.end, task, next };
+        if self.free != NONE {
+            let at = self.free;
+            self.free = std::mem::replace(&mut self.accesses[at as usize], access).next;
+            return Ok(at);
+        }
+        if self.accesses.len() == REGIONS_MAX {
+            return Err(RegionsFull);
+        }
+        self.accesses.push(access);
+        Ok(self.accesses.len() as u32 - 1)
+    }
+
+    fn buffer(&mut self, base: u64) -> Result<usize, RegionsFull> {
+        let bucket = bucket_of(base);
+        let mut at = self.buckets[bucket];
+        while at != NONE {
+            let buffer = &self.buffers[at as usize];
+            if buffer.base == base {
+                return Ok(at as usize);
+            }
+            at = buffer.next;
+        }
+        let index = self.buffers.len();
+        if index == REGIONS_MAX {
+            return Err(RegionsFull);
+        }
+        self.buffers.push(Buffer { base, next: self.buckets[bucket], writers: NONE, readers: NONE });
+        self.buckets[bucket] = index as u32;
+        Ok(index)
+    }
+}
+
+fn overlaps(access: &Access, region: &Region) -> bool {
+    access.start < region.end && region.start < access.end
+}
+
+/// Multiplicative hashing: buffers are aligned, so their low bits say nothing.
+fn bucket_of(base: u64) -> usize {
+    (base.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BUCKETS.trailing_zeros())) as usize
+}

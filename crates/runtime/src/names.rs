@@ -1,0 +1,73 @@
+//! The emitted vocabulary: every span name of a run, in one table per root word.
+
+use simpler_device_phase::{PHASES, Phase};
+
+/// The names of a run's spans.
+#[derive(Debug)]
+pub struct SpanNames {
+    /// The whole run.
+    pub root: &'static str,
+    /// Binding the callable and its arguments.
+    pub bind: &'static str,
+    /// Argument staging.
+    pub bind_args: &'static str,
+    /// The runtime arena.
+    pub bind_prebuilt: &'static str,
+    /// Launch to the end of drain.
+    pub runner_run: &'static str,
+    /// Copy-back and release.
+    pub validate: &'static str,
+    /// The device windows, by the number of their phase.
+    device: [&'static str; PHASES],
+}
+
+impl SpanNames {
+    /// The name of a device window.
+    pub const fn device(&self, phase: Phase) -> &'static str {
+        self.device[phase as usize]
+    }
+}
+
+macro_rules! span_names {
+    ($root:literal) => {
+        SpanNames {
+            root: $root,
+            bind: concat!($root, ".bind"),
+            bind_args: concat!($root, ".bind.args"),
+            bind_prebuilt: concat!($root, ".bind.prebuilt"),
+            runner_run: concat!($root, ".runner_run"),
+            validate: concat!($root, ".validate"),
+            device: [
+                concat!($root, ".runner_run.device_wall"),
+                concat!($root, ".runner_run.device_wall.preamble"),
+                concat!($root, ".runner_run.device_wall.so_load"),
+                concat!($root, ".runner_run.device_wall.graph_build"),
+                concat!($root, ".runner_run.device_wall.post_orch"),
+                concat!($root, ".runner_run.device_wall.orch"),
+                concat!($root, ".runner_run.device_wall.sched"),
+                concat!($root, ".runner_run.device_wall.config_validate"),
+                concat!($root, ".runner_run.device_wall.arena_wire"),
+                concat!($root, ".runner_run.device_wall.sm_reset"),
+            ],
+        }
+    };
+}
+
+/// The specification's names, under `simpler_run`.
+pub static SIMPLER_RUN: SpanNames = span_names!("simpler_run");
+
+#[cfg(test)]
+mod tests {
+    use simpler_device_phase::EMIT_ORDER;
+
+    use super::*;
+
+    #[test]
+    fn every_device_window_is_named_after_its_phase() {
+        for phase in EMIT_ORDER {
+            let name = SIMPLER_RUN.device(phase);
+            assert!(name.ends_with(&format!(".{}", phase.leaf())), "{phase:?} is {name}");
+            assert!(name.starts_with(SIMPLER_RUN.device(Phase::RunWall)));
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! The operations table that an orchestration calls, over anything that can take a task.
+//!
+//! Each `extern "C"` function is one call into a safe function under `catch_unwind`. What C hands over is checked
+//! here, once, for the executor and for the recorder alike: sizes, counts, pointers, uses, kernel indices. An error
+//! fails the run and comes back as a negative code.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use simpler_kernel_abi::{
+    ArgUse, CoreKind, NO_KERNEL, SimplerOrchestrationApi, SimplerRun, SimplerTask, SimplerTaskArg,
+    TASK_SCALARS_MAX, TASK_TENSORS_MAX,
+};
+use simpler_log_abi::Level;
+
+use crate::code;
+use crate::graph::GraphError;
+use crate::graph::builder::TaskArg;
+
+/// Longest text of `report_fatal`, as the header promises.
+const FATAL_TEXT_BYTES: usize = 255;
+/// Longest text and function name of `log`: more than a record holds.
+const LOG_TEXT_BYTES: usize = 512;
+
+/// A task whose arguments were checked.
+pub(crate) struct CheckedTask<'a> {
+    /// Index in the callable's kernel list.
+    pub(crate) kernel: usize,
+    /// Its tensors; outputs are to be filled in.
+    pub(crate) arguments: &'a mut [TaskArg],
+    /// Its scalars.
+    pub(crate) scalars: &'a [u64],
+}
+
+/// What stands behind the table.
+pub(crate) trait Operations {
+    /// The kinds of the callable's kernels, by index.
+    fn kernel_kind(&self, kernel: usize) -> Option<CoreKind>;
+    /// Memory for the checked arguments; reused from task to task.
+    fn take_arguments(&mut self) -> Vec<TaskArg>;
+    /// Gives the memory back.
+    fn return_arguments(&mut self, arguments: Vec<TaskArg>);
+    /// Adds a task; the value is its id.
+    fn submit(&mut self, task: CheckedTask<'_>) -> Result<u32, GraphError>;
+    /// Cores of a kind.
+    fn core_count(&self, kind: CoreKind) -> u32;
+    /// Whether the run has failed.
+    fn is_fatal(&self) -> bool;
+    /// Fails the run.
+    fn fail(&mut self, error: GraphError);
+}
+
+/// The table for an implementation. The `run` that goes with it is a pointer to that implementation.
+pub(crate) const fn table<O: Operations>() -> SimplerOrchestrationApi {
+    SimplerOrchestrationApi {
+        struct_size: size_of::<SimplerOrchestrationApi>() as u32,
+        submit_task: submit_task::<O>,
+        core_count: core_count::<O>,
+        is_fatal: is_fatal::<O>,
+        report_fatal: report_fatal::<O>,
+        log: log::<O>,
+    }
+}
+
+/// The implementation behind an orchestration's `run`.
+///
+/// # Safety
+/// - `run` is null or the pointer that the entry received, and its entry has not returned.
+/// - No other reference from this function is alive.
+unsafe fn behind<'a, O: Operations>(run: *mut SimplerRun) -> Option<&'a mut O> {
+    // SAFETY: the caller's obligations.
+    unsafe { run.cast::<O>().as_mut() }
+}
+
+unsafe extern "C" fn submit_task<O: Operations>(run: *mut SimplerRun, task: *const SimplerTask) -> i64 {
+    guarded(i64::from(-(code::INVALID_ARGUMENTS as i32)), || {
+        // SAFETY: the header: all calls come from the entry, one at a time.
+        let Some(operations) = (unsafe { behind::<O>(run) }) else {
+            return -i64::from(code::INVALID_ARGUMENTS);
+        };
+        // SAFETY: null, or a task of the caller that lives through the call.
+        let task = unsafe { task.as_ref() };
+        submit(operations, task).map_or_else(|code| -i64::from(code), i64::from)
+    })
+}
+
+fn submit<O: Operations>(operations: &mut O, task: Option<&SimplerTask>) -> Result<u32, u32> {
+    let mut arguments = operations.take_arguments();
+    arguments.clear();
+    let result = check_and_submit(operations, task, &mut arguments);
+    operations.return_arguments(arguments);
+    result.map_err(|error| {
+        let code = error.code;
+        operations.fail(error);
+        code
+    })
+}
+
+fn check_and_submit<O: Operations>(
+    operations: &mut O,
+    task: Option<&SimplerTask>,
+    arguments: &mut Vec<TaskArg>,
+) -> Result<u32, GraphError> {
+    let task = task.ok_or_else(|| invalid("submit_task: the task is null"))?;
+    if task.struct_size as usize != size_of::<SimplerTask>() {
+        return Err(invalid(format_args!(
+            "submit_task: struct_size is {}, this runtime knows {}",
+            task.struct_size,
+            size_of::<SimplerTask>()
+        )));
+    }
+    let kernel = checked_kernel(operations, task)?;
+    let count = task.arg_count as usize;
+    if count > TASK_TENSORS_MAX || (count != 0 && task.args.is_null()) {
+        return Err(invalid(format_args!(
+            "submit_task: {count} tensors, at most {TASK_TENSORS_MAX} and not at a null address"
+        )));
+    }
+    let scalar_count = task.scalar_count as usize;
+    if scalar_count > TASK_SCALARS_MAX || (scalar_count != 0 && task.scalars.is_null()) {
+        return Err(invalid(format_args!(
+            "submit_task: {scalar_count} scalars, at most {TASK_SCALARS_MAX} and not at a null address"
+        )));
+    }
+    // SAFETY: not null unless empty, and the header: `arg_count` arguments that live through the call.
+    let raw = unsafe { elements(task.args, count) };
+    // SAFETY: as above, for `scalar_count` values.
+    let scalars = unsafe { elements(task.scalars, scalar_count) };
+    for (index, SimplerTaskArg { tensor, arg_use }) in raw.iter().enumerate() {
+        let arg_use = ArgUse::from_raw(*arg_use)
+            .ok_or_else(|| invalid(format_args!("submit_task: tensor {index} has use {arg_use}")))?;
+        // SAFETY: null, or a tensor of the caller that lives through the call and that nobody else holds.
+        let tensor = unsafe { tensor.as_ref() }
+            .ok_or_else(|| invalid(format_args!("submit_task: tensor {index} is null")))?;
+        arguments.push(TaskArg { tensor: *tensor, arg_use });
+    }
+    let id = operations.submit(CheckedTask { kernel, arguments, scalars })?;
+    for (argument, raw) in arguments.iter().zip(raw) {
+        if argument.arg_use == ArgUse::Output {
+            // SAFETY: not null, see the loop above; an output is the caller's to be written.
+            let tensor = unsafe { &mut *raw.tensor };
+            tensor.addr = argument.tensor.addr;
+            tensor.owner_task = argument.tensor.owner_task;
+        }
+    }
+    Ok(id)
+}
+
+/// The one kernel of a task. Tasks of several kernels, or of none, are for a later version of this table.
+fn checked_kernel<O: Operations>(operations: &O, task: &SimplerTask) -> Result<usize, GraphError> {
+    let named =
+        [(task.aic, CoreKind::Aic), (task.aiv0, CoreKind::Aiv), (task.aiv1, CoreKind::Aiv)].into_iter();
+    let mut named = named.filter(|(index, _)| *index != NO_KERNEL);
+    let (Some((index, kind)), None) = (named.next(), named.next()) else {
+        return Err(invalid("submit_task: a task names exactly one kernel"));
+    };
+    let kernel = usize::try_from(index).ok();
+    match kernel.and_then(|kernel| Some((kernel, operations.kernel_kind(kernel)?))) {
+        None => Err(invalid(format_args!("submit_task: the callable has no kernel {index}"))),
+        Some((_, of)) if of != kind => Err(invalid(format_args!(
+            "submit_task: kernel {index} is for {of:?}, the task names it for {kind:?}"
+        ))),
+        Some((kernel, _)) => Ok(kernel),
+    }
+}
+
+unsafe extern "C" fn core_count<O: Operations>(run: *mut SimplerRun, kind: c_int) -> u32 {
+    guarded(0, || {
+        let kind = match kind {
+            0 => CoreKind::Aic,
+            1 => CoreKind::Aiv,
+            _ => return 0,
+        };
+        // SAFETY: the header: all calls come from the entry, one at a time.
+        unsafe { behind::<O>(run) }.map_or(0, |operations| operations.core_count(kind))
+    })
+}
+
+unsafe extern "C" fn is_fatal<O: Operations>(run: *mut SimplerRun) -> c_int {
+    guarded(1, || {
+        // SAFETY: the header: all calls come from the entry, one at a time.
+        unsafe { behind::<O>(run) }.map_or(1, |operations| c_int::from(operations.is_fatal()))
+    })
+}
+
+unsafe extern "C" fn report_fatal<O: Operations>(run: *mut SimplerRun, text: *const c_char) {
+    guarded((), || {
+        let mut buffer = [0; FATAL_TEXT_BYTES];
+        // SAFETY: null, or a string of the caller that lives through the call.
+        let text = unsafe { copied_text(text, &mut buffer) };
+        // SAFETY: the header: all calls come from the entry, one at a time.
+        if let Some(operations) = unsafe { behind::<O>(run) } {
+            operations.fail(GraphError { code: code::EXPLICIT_FATAL, text: text.into_owned() });
+        }
+    });
+}
+
+unsafe extern "C" fn log<O: Operations>(
+    _run: *mut SimplerRun,
+    level: c_int,
+    func: *const c_char,
+    text: *const c_char,
+) {
+    guarded((), || {
+        let level = Level::round_record(level);
+        if !simpler_host_log::enabled(level) {
+            return;
+        }
+        let (mut func_buffer, mut text_buffer) = ([0; LOG_TEXT_BYTES], [0; LOG_TEXT_BYTES]);
+        // SAFETY: null, or a string of the caller that lives through the call.
+        let func = unsafe { copied_text(func, &mut func_buffer) };
+        // SAFETY: as above.
+        let text = unsafe { copied_text(text, &mut text_buffer) };
+        simpler_host_log::log(level, &func, None, format_args!("{text}"));
+    });
+}
+
+/// Runs one operation; a panic in it becomes `otherwise`.
+fn guarded<R>(otherwise: R, operation: impl FnOnce() -> R) -> R {
+    catch_unwind(AssertUnwindSafe(operation)).unwrap_or(otherwise)
+}
+
+pub(crate) fn invalid(text: impl std::fmt::Display) -> GraphError {
+    GraphError { code: code::INVALID_ARGUMENTS, text: text.to_string() }
+}
+
+/// The elements of a C array; none for a null pointer.
+///
+/// # Safety
+/// - `first` is null or the address of `count` initialised, aligned elements that live for `'a`.
+unsafe fn elements<'a, T>(first: *const T, count: usize) -> &'a [T] {
+    if first.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's obligation.
+    unsafe { std::slice::from_raw_parts(first, count) }
+}
+
+/// A C string, cut to the size of `buffer`, with what is not UTF-8 replaced; empty for null.
+///
+/// # Safety
+/// - `text` is null or the address of a string that ends in NUL.
+unsafe fn copied_text<'a>(text: *const c_char, buffer: &'a mut [u8]) -> std::borrow::Cow<'a, str> {
+    let mut length = 0;
+    if !text.is_null() {
+        // SAFETY: the caller's obligation.
+        let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+        length = bytes.len().min(buffer.len());
+        buffer[..length].copy_from_slice(&bytes[..length]);
+    }
+    String::from_utf8_lossy(&buffer[..length])
+}

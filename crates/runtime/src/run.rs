@@ -1,0 +1,568 @@
+//! The host's side of a run: bind, runner_run, validate.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStringExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use simpler_device_phase::{Phase, PhaseBufferLayout, cycles_to_ns, emission_enabled, reduce};
+use simpler_host_log::{Invocation, SpanEvent, log_error, span};
+use simpler_kernel_abi::{
+    ArgUse, CHIP_SCALARS_MAX, CHIP_TENSORS_MAX, DEVICE_MEMORY, HOST_MEMORY, SimplerTensor,
+};
+use simpler_log_abi::Level;
+use simpler_platform::{DeviceAddr, Outcome, Platform, PlatformError};
+
+use crate::code;
+use crate::executor::{CALLABLES_MAX, Callable, Executor, Kernel, RunProgram};
+use crate::graph::arena::ArenaLayout;
+use crate::graph::{GraphError, Limits};
+use crate::image::CallableImage;
+use crate::names::{SIMPLER_RUN, SpanNames};
+
+/// How long a run may make no progress (RUNTIME §2.3).
+pub const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(20);
+/// Overrides [`SCHEDULER_TIMEOUT`], in milliseconds; read once per [`ChipRuntime`].
+pub const SCHEDULER_TIMEOUT_ENV: &str = "SIMPLER_SCHEDULER_TIMEOUT_MS";
+/// Where each staged argument starts (RUNTIME §2.2).
+const STAGING_ALIGNMENT: usize = 1024;
+
+/// How a chip is to run.
+#[derive(Clone, Debug)]
+pub struct RuntimeConfig {
+    /// What a run may use.
+    pub limits: Limits,
+    /// The words of its spans.
+    pub names: &'static SpanNames,
+    /// How long a run may make no progress; the environment overrides it.
+    pub scheduler_timeout: Duration,
+}
+
+impl Default for RuntimeConfig {
+    fn default() -> Self {
+        Self { limits: Limits::default(), names: &SIMPLER_RUN, scheduler_timeout: SCHEDULER_TIMEOUT }
+    }
+}
+
+/// A registered callable; valid for the runtime that gave it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallableId(usize);
+
+/// A tensor argument of a run.
+///
+/// `tensor.address_space` says whose memory it is. Host memory must stay readable through the run, and writable
+/// unless the use is INPUT or NO_DEP: `tensor.bytes` bytes at `tensor.addr`. Nothing can check that.
+#[derive(Clone, Copy, Debug)]
+pub struct ChipArg {
+    /// The view. `start_offset` and `extent` are the orchestration's business; the whole buffer is staged.
+    pub tensor: SimplerTensor,
+    /// Host memory: INPUT and NO_DEP are copied in, OUTPUT and OUTPUT_EXISTING are copied back, INOUT both.
+    pub arg_use: ArgUse,
+}
+
+/// The arguments of a run.
+#[derive(Clone, Debug, Default)]
+pub struct RunArgs {
+    /// At most 256.
+    pub tensors: Vec<ChipArg>,
+    /// At most 128.
+    pub scalars: Vec<u64>,
+}
+
+/// Why a run, or what prepares one, failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("failed with code {code}: {text}")]
+pub struct RunError {
+    /// Negative: −1 refused before it began, else the code of [`crate::code`] with its sign changed.
+    pub code: i32,
+    /// A sentence for people.
+    pub text: String,
+}
+
+impl RunError {
+    pub(crate) fn refused(text: impl Into<String>) -> Self {
+        Self { code: code::REFUSED, text: text.into() }
+    }
+
+    fn invalid(text: impl Into<String>) -> Self {
+        Self { code: -(code::INVALID_ARGUMENTS as i32), text: text.into() }
+    }
+}
+
+impl From<PlatformError> for RunError {
+    fn from(error: PlatformError) -> Self {
+        Self::refused(error.to_string())
+    }
+}
+
+impl From<GraphError> for RunError {
+    fn from(error: GraphError) -> Self {
+        Self { code: -(error.code as i32), text: error.text }
+    }
+}
+
+/// One device and the callables that it knows. Any thread may call any method; runs are one at a time.
+// FORK: a forked child must make its own: the device's threads are not there.
+pub struct ChipRuntime {
+    platform: Arc<dyn Platform>,
+    names: &'static SpanNames,
+    timeout: Duration,
+    layout: ArenaLayout,
+    executor: Arc<Executor>,
+    /// What the environment says about device spans; read once.
+    device_spans_env: Option<Vec<u8>>,
+    state: Mutex<State>,
+}
+
+/// What runs change.
+#[derive(Default)]
+struct State {
+    callables: Vec<Arc<Callable>>,
+    staging: Option<DeviceBuffer>,
+    arena: Option<CachedArena>,
+    phases: Option<PhaseBuffer>,
+    leases: Vec<Lease>,
+}
+
+struct DeviceBuffer {
+    addr: DeviceAddr,
+    bytes: usize,
+}
+
+/// The runtime arena, uploaded under this key.
+struct CachedArena {
+    key: u64,
+    buffer: DeviceBuffer,
+}
+
+/// The phase buffer, and the host memory for its transfers.
+struct PhaseBuffer {
+    addr: DeviceAddr,
+    reset_image: Vec<u8>,
+    readback: Vec<u8>,
+}
+
+/// A host tensor that is to be copied back.
+struct Lease {
+    host: u64,
+    device: u64,
+    bytes: usize,
+}
+
+/// What bind gives to the runner.
+struct Bound {
+    arena: DeviceAddr,
+    tensors: Vec<SimplerTensor>,
+}
+
+impl ChipRuntime {
+    /// A runtime over a device.
+    ///
+    /// # Errors
+    /// Code −5 when the limits make no arena.
+    pub fn new(platform: Arc<dyn Platform>, config: RuntimeConfig) -> Result<Self, RunError> {
+        let layout = ArenaLayout::new(config.limits, platform.profile().cores())?;
+        let timeout = std::env::var_os(SCHEDULER_TIMEOUT_ENV);
+        Ok(Self {
+            platform,
+            names: config.names,
+            timeout: timeout_from_env(timeout.as_deref()).unwrap_or(config.scheduler_timeout),
+            layout,
+            executor: Arc::default(),
+            device_spans_env: std::env::var_os(simpler_device_phase::ENABLE_ENV).map(OsStringExt::into_vec),
+            state: Mutex::default(),
+        })
+    }
+
+    /// The device.
+    pub fn platform(&self) -> &Arc<dyn Platform> {
+        &self.platform
+    }
+
+    /// Makes a callable known: verifies that its objects belong together and uploads the kernels. The same content
+    /// gets the same id.
+    ///
+    /// # Errors
+    /// Code −5 when the kernels are not those that the orchestration was built for, −1 when the device refuses a
+    /// kernel or 64 callables are known.
+    pub fn register(&self, image: &CallableImage) -> Result<CallableId, RunError> {
+        image.verify()?;
+        let digest = image.digest();
+        let mut state = self.state();
+        if let Some(slot) = state.callables.iter().position(|known| known.digest == digest) {
+            return Ok(CallableId(slot));
+        }
+        let slot = state.callables.len();
+        if slot == CALLABLES_MAX {
+            return Err(RunError::refused(format!("a chip knows at most {CALLABLES_MAX} callables")));
+        }
+        let kernels = image.kernels.iter().map(|kernel| {
+            let value = self.platform.load_kernel(&kernel.bytes, &kernel.name)?;
+            Ok(Kernel { name: kernel.name.clone(), value, kind: kernel.kind })
+        });
+        let callable = Callable {
+            slot,
+            name: image.name.clone(),
+            hid: image.hid(),
+            digest,
+            orchestration: image.orchestration.clone(),
+            kernels: kernels.collect::<Result<_, RunError>>()?,
+        };
+        state.callables.push(Arc::new(callable));
+        Ok(CallableId(slot))
+    }
+
+    /// Allocates device memory that stays until [`ChipRuntime::free`].
+    ///
+    /// # Errors
+    /// The device's, with code −1; the same for the next three.
+    pub fn malloc(&self, bytes: usize) -> Result<DeviceAddr, RunError> {
+        Ok(self.platform.allocate(bytes)?)
+    }
+
+    /// Frees what [`ChipRuntime::malloc`] gave.
+    pub fn free(&self, addr: DeviceAddr) -> Result<(), RunError> {
+        Ok(self.platform.release(addr)?)
+    }
+
+    /// Copies to the device.
+    pub fn copy_to(&self, dst: DeviceAddr, src: &[u8]) -> Result<(), RunError> {
+        Ok(self.platform.copy_to_device(dst, src)?)
+    }
+
+    /// Copies from the device.
+    pub fn copy_from(&self, dst: &mut [u8], src: DeviceAddr) -> Result<(), RunError> {
+        Ok(self.platform.copy_to_host(dst, src)?)
+    }
+
+    /// Runs a callable to its end and emits the run's spans.
+    ///
+    /// # Errors
+    /// Code −1 when the callable is unknown, the runtime lost a core in an earlier run, or the device refuses
+    /// something; else the run's own code. Whatever the error, `validate` and the root span are emitted once the run
+    /// has begun, and but for a lost core the next run starts afresh.
+    pub fn run(&self, callable: CallableId, args: &RunArgs) -> Result<(), RunError> {
+        let mut state = self.state();
+        let Some(callable) = state.callables.get(callable.0).cloned() else {
+            return Err(RunError::refused("the callable is not registered"));
+        };
+        if self.executor.is_poisoned() {
+            return Err(RunError::refused(
+                "a kernel of an earlier run never returned; this chip is out of use",
+            ));
+        }
+        let _root = Invocation::begin(self.names.root, callable.hid);
+        // Latched: reset, readback and emission of one run go together.
+        let device_spans = self.device_spans_visible();
+
+        let bound = {
+            let _span = span!(self.names.bind);
+            self.bind(&mut state, args)
+        };
+        let outcome = bound.and_then(|bound| {
+            let _span = span!(self.names.runner_run);
+            self.run_on_device(&mut state, &callable, bound, args, device_spans)
+        });
+        let result = {
+            let _span = span!(self.names.validate);
+            self.validate(&mut state, &callable, &outcome)
+        };
+        if let Ok(outcome) = outcome
+            && outcome.status == 0
+            && device_spans
+        {
+            self.emit_device_spans(&state, &outcome);
+        }
+        result
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every field is whole between statements; a panicked holder left at worst a buffer that is still cached.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn device_spans_visible(&self) -> bool {
+        let visible = simpler_host_log::enabled(Level::Timing);
+        emission_enabled(cfg!(feature = "host-strace"), self.device_spans_env.as_deref(), visible)
+    }
+
+    fn bind(&self, state: &mut State, args: &RunArgs) -> Result<Bound, RunError> {
+        let tensors = {
+            let _span = span!(self.names.bind_args, ntensor = args.tensors.len());
+            self.bind_args(state, args)?
+        };
+        let arena = {
+            let _span = span!(self.names.bind_prebuilt);
+            self.bind_prebuilt(state)?
+        };
+        Ok(Bound { arena, tensors })
+    }
+
+    /// Gives every tensor a device address: its own, or a slice of the staging buffer.
+    fn bind_args(&self, state: &mut State, args: &RunArgs) -> Result<Vec<SimplerTensor>, RunError> {
+        state.leases.clear();
+        if args.tensors.len() > CHIP_TENSORS_MAX || args.scalars.len() > CHIP_SCALARS_MAX {
+            return Err(RunError::invalid(format!(
+                "{} tensors and {} scalars: a run has at most {CHIP_TENSORS_MAX} and {CHIP_SCALARS_MAX}",
+                args.tensors.len(),
+                args.scalars.len()
+            )));
+        }
+        let mut staged_bytes = 0_usize;
+        for (index, ChipArg { tensor, .. }) in args.tensors.iter().enumerate() {
+            match tensor.address_space {
+                DEVICE_MEMORY => {}
+                HOST_MEMORY if tensor.bytes == 0 => {}
+                HOST_MEMORY if tensor.addr != 0 => {
+                    let end = usize::try_from(tensor.bytes)
+                        .ok()
+                        .and_then(|bytes| bytes.checked_next_multiple_of(STAGING_ALIGNMENT))
+                        .and_then(|bytes| staged_bytes.checked_add(bytes));
+                    staged_bytes = end.ok_or_else(|| {
+                        RunError::invalid(format!("tensor {index} of {} bytes is too large", tensor.bytes))
+                    })?;
+                }
+                _ => {
+                    return Err(RunError::invalid(format!(
+                        "tensor {index}: {} bytes at {:#x} in address space {}",
+                        tensor.bytes, tensor.addr, tensor.address_space
+                    )));
+                }
+            }
+        }
+        let mut next = self.staging(state, staged_bytes)?.0;
+        let mut tensors = Vec::with_capacity(args.tensors.len());
+        for ChipArg { tensor, arg_use } in &args.tensors {
+            let mut bound = *tensor;
+            if tensor.address_space == HOST_MEMORY {
+                bound.address_space = DEVICE_MEMORY;
+                bound.addr = if tensor.bytes == 0 { 0 } else { next };
+            }
+            if tensor.address_space == HOST_MEMORY && tensor.bytes != 0 {
+                let bytes = tensor.bytes as usize;
+                next += bytes.next_multiple_of(STAGING_ALIGNMENT) as u64;
+                if matches!(arg_use, ArgUse::Input | ArgUse::InOut | ArgUse::NoDep) {
+                    // SAFETY: not null, and the caller vouches for the buffer (see `ChipArg`).
+                    let host = unsafe { std::slice::from_raw_parts(tensor.addr as *const u8, bytes) };
+                    self.platform.copy_to_device(DeviceAddr(bound.addr), host)?;
+                }
+                if matches!(arg_use, ArgUse::Output | ArgUse::OutputExisting | ArgUse::InOut) {
+                    state.leases.push(Lease { host: tensor.addr, device: bound.addr, bytes });
+                }
+            }
+            tensors.push(bound);
+        }
+        Ok(tensors)
+    }
+
+    /// The staging buffer, grown to `bytes` if it is smaller. It never shrinks.
+    fn staging(&self, state: &mut State, bytes: usize) -> Result<DeviceAddr, RunError> {
+        if bytes == 0 {
+            return Ok(DeviceAddr(0));
+        }
+        if let Some(buffer) = &state.staging
+            && buffer.bytes >= bytes
+        {
+            return Ok(buffer.addr);
+        }
+        if let Some(small) = state.staging.take() {
+            self.platform.release(small.addr)?;
+        }
+        let bytes = bytes.next_power_of_two();
+        let addr = self.platform.allocate(bytes)?;
+        state.staging = Some(DeviceBuffer { addr, bytes });
+        Ok(addr)
+    }
+
+    /// The runtime arena: built and uploaded once, then a cache hit.
+    fn bind_prebuilt(&self, state: &mut State) -> Result<DeviceAddr, RunError> {
+        let key = self.layout.key();
+        if let Some(cached) = &state.arena
+            && cached.key == key
+        {
+            return Ok(cached.buffer.addr);
+        }
+        let bytes = self.layout.total_bytes();
+        let buffer = DeviceBuffer { addr: self.platform.allocate(bytes)?, bytes };
+        if let Err(error) = self.platform.copy_to_device(buffer.addr, &self.layout.image()) {
+            self.platform.release(buffer.addr)?;
+            return Err(error.into());
+        }
+        let addr = buffer.addr;
+        state.arena = Some(CachedArena { key, buffer });
+        Ok(addr)
+    }
+
+    /// Launches and waits.
+    fn run_on_device(
+        &self,
+        state: &mut State,
+        callable: &Arc<Callable>,
+        bound: Bound,
+        args: &RunArgs,
+        device_spans: bool,
+    ) -> Result<Outcome, RunError> {
+        let phases = self.phase_buffer(state)?;
+        if device_spans {
+            self.platform.copy_to_device(phases.addr, &phases.reset_image)?;
+        }
+        let program = RunProgram {
+            executor: self.executor.clone(),
+            callable: callable.clone(),
+            profile: self.platform.profile().clone(),
+            layout: self.layout,
+            arena: bound.arena.0,
+            phase_buffer: phases.addr.0,
+            tensors: bound.tensors,
+            scalars: args.scalars.clone(),
+            timeout: self.timeout,
+            gates: Default::default(),
+        };
+        let outcome = self.platform.launch(Arc::new(program))?.wait();
+        if device_spans && outcome.status == 0 {
+            self.platform.copy_to_host(&mut phases.readback, phases.addr)?;
+        }
+        Ok(outcome)
+    }
+
+    fn phase_buffer<'s>(&self, state: &'s mut State) -> Result<&'s mut PhaseBuffer, RunError> {
+        let buffer = match state.phases.take() {
+            Some(buffer) => buffer,
+            None => {
+                let layout = PhaseBufferLayout::new(self.platform.profile().aicpu_launched);
+                let mut reset_image = vec![0; layout.bytes()];
+                layout
+                    .write_reset_image(&mut reset_image)
+                    .map_err(|error| RunError::refused(format!("phase buffer: {error}")))?;
+                let readback = reset_image.clone();
+                let addr = self.platform.allocate(layout.bytes())?;
+                PhaseBuffer { addr, reset_image, readback }
+            }
+        };
+        Ok(state.phases.insert(buffer))
+    }
+
+    /// Copies results back, or says in one record why there are none.
+    fn validate(
+        &self,
+        state: &mut State,
+        callable: &Callable,
+        outcome: &Result<Outcome, RunError>,
+    ) -> Result<(), RunError> {
+        let failure = match outcome {
+            Ok(Outcome { status: 0, .. }) => None,
+            Ok(Outcome { status, .. }) => Some(self.device_failure(state, *status)),
+            Err(error) => Some(error.clone()),
+        };
+        if let Some(failure) = failure {
+            log_error!(
+                "run of {} failed with code {}: {}; {} results are not copied back",
+                callable.name,
+                failure.code,
+                failure.text,
+                state.leases.len()
+            );
+            state.leases.clear();
+            return Err(failure);
+        }
+        let mut result = Ok(());
+        for lease in state.leases.drain(..) {
+            // SAFETY: not null, and the caller vouches for the buffer and lends it for the run (see `ChipArg`).
+            let host = unsafe { std::slice::from_raw_parts_mut(lease.host as *mut u8, lease.bytes) };
+            result = result.and(self.platform.copy_to_host(host, DeviceAddr(lease.device)));
+        }
+        Ok(result?)
+    }
+
+    /// The error that the device's threads left in the control block: the orchestrator's before the schedulers'.
+    fn device_failure(&self, state: &State, status: i32) -> RunError {
+        let mut control = vec![0; ArenaLayout::control_bytes()];
+        let read = state
+            .arena
+            .as_ref()
+            .map(|arena| self.platform.copy_to_host(&mut control, arena.buffer.addr).is_ok());
+        if read == Some(true)
+            && let Some(failure) = ArenaLayout::failures(&control).into_iter().flatten().next()
+        {
+            return RunError { code: -(failure.code as i32), text: failure.text };
+        }
+        RunError { code: status, text: format!("the device ended with status {status}") }
+    }
+
+    fn emit_device_spans(&self, state: &State, outcome: &Outcome) {
+        let profile = self.platform.profile();
+        let Some(buffer) = &state.phases else { return };
+        let phases = reduce(&buffer.readback, profile.aicpu_launched);
+        let context = simpler_host_log::context();
+        let emit = |phase: Phase, depth: i32, ts_ns: u64, dur_ns: u64| {
+            simpler_host_log::emit_span(&SpanEvent {
+                name: self.names.device(phase),
+                inv: context.inv,
+                hid: context.hid,
+                depth,
+                ts: i64::try_from(ts_ns).unwrap_or(i64::MAX),
+                dur: i64::try_from(dur_ns).unwrap_or(i64::MAX),
+                attrs: DEVICE_CLOCK,
+            });
+        };
+        // A platform that measures the wall by the host's clock has no window for it in the buffer.
+        let stamped = phases.window(Phase::RunWall);
+        let wall_ns = outcome.device_wall_ns.unwrap_or_else(|| {
+            stamped.map_or(0, |window| cycles_to_ns(window.end - window.start, profile.counter_hz))
+        });
+        if wall_ns != 0 {
+            emit(Phase::RunWall, DEVICE_WALL_DEPTH, 0, wall_ns);
+        }
+        for span in phases.spans(profile.counter_hz).filter(|span| span.phase != Phase::RunWall) {
+            emit(span.phase, DEVICE_WALL_DEPTH + 1, span.ts_ns, span.dur_ns);
+        }
+    }
+}
+
+/// The only attribute of a device span.
+const DEVICE_CLOCK: &str = "clk=dev";
+/// Below the root and runner_run.
+const DEVICE_WALL_DEPTH: i32 = 2;
+
+/// Frees the device memory that the runtime itself has allocated.
+impl Drop for ChipRuntime {
+    fn drop(&mut self) {
+        if self.executor.is_poisoned() {
+            // A kernel may still write there.
+            return;
+        }
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let staging = state.staging.take().map(|buffer| buffer.addr);
+        let arena = state.arena.take().map(|arena| arena.buffer.addr);
+        let phases = state.phases.take().map(|buffer| buffer.addr);
+        for addr in [staging, arena, phases].into_iter().flatten() {
+            // A device that refuses to free is going away itself.
+            let _ = self.platform.release(addr);
+        }
+    }
+}
+
+/// The timeout that the environment names; None where it is unset or no positive number.
+fn timeout_from_env(value: Option<&OsStr>) -> Option<Duration> {
+    let ms = value?.to_str()?.trim().parse::<u64>().ok()?;
+    (ms != 0).then(|| Duration::from_millis(ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_positive_number_of_milliseconds_overrides_the_timeout() {
+        for (text, expected) in
+            [("250", Some(250)), (" 7 ", Some(7)), ("0", None), ("-1", None), ("soon", None)]
+        {
+            assert_eq!(
+                timeout_from_env(Some(OsStr::new(text))),
+                expected.map(Duration::from_millis),
+                "{text}"
+            );
+        }
+        assert_eq!(timeout_from_env(None), None);
+    }
+}
