@@ -34,6 +34,18 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// The simulated a2a3.
+    pub const fn a2a3sim() -> Self {
+        Self {
+            name: "a2a3sim",
+            arch: "a2a3",
+            aicpu_logical: 4,
+            aicpu_launched: 6,
+            counter_hz: 50_000_000,
+            clusters: 8,
+        }
+    }
+
     /// Cores: AICs are numbered first (one per cluster), then the AIV pairs.
     pub const fn cores(&self) -> usize {
         self.clusters * 3
@@ -121,7 +133,8 @@ pub trait Aicpu {
     /// The AICores' registers.
     fn registers(&self) -> &dyn Registers;
     /// The event that wakes the thread with this executor index (0 .. `aicpu_logical` − 1): rung by the
-    /// platform when a core that this thread owns changes COND, and by other AICPU threads.
+    /// platform when a core that this thread attached reaches FIN, and by other AICPU threads. An index out of
+    /// range gives an event that wakes nobody.
     fn event(&self, thread_index: usize) -> &EventCount;
     /// Loads an orchestration object from its bytes; it stays loaded as long as the value lives.
     fn load_object(&self, image: &[u8], name: &str) -> Result<Box<dyn LoadedObject>, PlatformError>;
@@ -135,9 +148,12 @@ pub trait LoadedObject: Send + Sync {
 
 /// The registers of the AICores (RUNTIME §3.6). Every access is atomic.
 pub trait Registers: Sync {
-    /// Claims `core` for an AICPU thread and tells it where its two payloads are (the handshake).
+    /// Claims `core` for an AICPU thread and tells it where its two payloads are (the handshake). They must
+    /// stay where they are until the launch has ended; payload `value & 1` belongs to the core from the write
+    /// of `value` until its FIN.
     fn attach(&self, core: usize, thread_index: usize, payloads: *const [DispatchPayload; 2]);
-    /// Release store: publishes the payload of parity `value & 1` and rings the core.
+    /// Release store: publishes the payload of parity `value & 1` and rings the core. `value` is not 0, below
+    /// 2^62, and differs from the one before; a write before the last one's ACK replaces it.
     fn write_data_main_base(&self, core: usize, value: u64);
     /// Acquire load of COND.
     fn cond(&self, core: usize) -> Cond;

@@ -1,0 +1,240 @@
+//! Launches: the gate, exclusivity, status, reuse of the threads.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use simpler_platform::{Platform, PlatformError};
+use simpler_relax::{Deadline, EventCount, Relax};
+use simpler_sim_npu::{Profile, STATUS_PROGRAM_PANICKED, SimNpu, SimOptions};
+
+mod support;
+
+use support::{LIMIT, program};
+
+fn wait_for(event: &EventCount, what: &str, condition: impl Fn() -> bool) {
+    let deadline = Deadline::after(LIMIT);
+    let mut relax = Relax::new();
+    loop {
+        let seen = event.epoch();
+        if condition() {
+            return;
+        }
+        assert!(!deadline.passed(), "{what} did not happen");
+        relax.wait(event, seen);
+    }
+}
+
+#[test]
+fn exactly_the_logical_threads_execute_at_each_launch() {
+    let chip = support::chip();
+    for _ in 0..50 {
+        let executed = Arc::new(Mutex::new(HashSet::<ThreadId>::new()));
+        let all_there = Arc::new(EventCount::new());
+        let run = {
+            let (executed, all_there) = (Arc::clone(&executed), Arc::clone(&all_there));
+            program(move |_, _| {
+                assert!(executed.lock().unwrap().insert(std::thread::current().id()));
+                all_there.notify_all();
+                // All four are inside at once: they are four threads, not one after the other.
+                wait_for(&all_there, "the fourth arrival", || executed.lock().unwrap().len() == 4);
+                0
+            })
+        };
+        assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+        assert_eq!(executed.lock().unwrap().len(), 4);
+    }
+}
+
+#[test]
+fn a_second_launch_while_one_runs_is_refused_and_a_later_one_is_not() {
+    let chip = support::chip();
+    let gate = Arc::new((AtomicBool::new(false), EventCount::new()));
+    let first = {
+        let gate = Arc::clone(&gate);
+        program(move |_, _| {
+            wait_for(&gate.1, "the gate", || gate.0.load(Ordering::Acquire));
+            0
+        })
+    };
+    let launched = chip.launch(first).unwrap();
+    assert!(!launched.is_done());
+    assert!(matches!(chip.launch(program(|_, _| 0)), Err(PlatformError::Launch(_))));
+    gate.0.store(true, Ordering::Release);
+    gate.1.notify_all();
+    assert_eq!(launched.wait().status, 0);
+    assert_eq!(chip.launch(program(|_, _| 0)).unwrap().wait().status, 0);
+}
+
+#[test]
+fn a_launch_is_done_when_wait_would_not_wait() {
+    let chip = support::chip();
+    let launched = chip.launch(program(|_, _| 0)).unwrap();
+    let deadline = Deadline::after(LIMIT);
+    while !launched.is_done() {
+        assert!(!deadline.passed());
+        std::thread::yield_now();
+    }
+    assert_eq!(launched.wait().status, 0);
+}
+
+#[test]
+fn a_thousand_launches_reuse_the_threads() {
+    let chip = support::chip();
+    let seen = Arc::new(Mutex::new(HashSet::<ThreadId>::new()));
+    let executions = Arc::new(AtomicUsize::new(0));
+    let started = Instant::now();
+    for _ in 0..1000 {
+        let (seen, executions) = (Arc::clone(&seen), Arc::clone(&executions));
+        let run = program(move |_, _| {
+            seen.lock().unwrap().insert(std::thread::current().id());
+            executions.fetch_add(1, Ordering::Relaxed);
+            0
+        });
+        assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+    }
+    assert_eq!(executions.load(Ordering::Relaxed), 4000);
+    assert!(seen.lock().unwrap().len() <= 6);
+    // Tens of µs each where nothing else runs; the rest is for sanitizers and busy machines.
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+}
+
+#[test]
+fn the_first_failing_code_is_the_status() {
+    let chip = support::chip();
+    let failed = Arc::new((AtomicBool::new(false), EventCount::new()));
+    let run = {
+        let failed = Arc::clone(&failed);
+        program(move |_, index| match index {
+            2 => {
+                failed.0.store(true, Ordering::Release);
+                failed.1.notify_all();
+                -5
+            }
+            // Returns long after: its code must not replace the first.
+            3 => {
+                wait_for(&failed.1, "the failure", || failed.0.load(Ordering::Acquire));
+                let later = Deadline::after(Duration::from_millis(20));
+                while !later.passed() {
+                    std::thread::yield_now();
+                }
+                -100
+            }
+            _ => 0,
+        })
+    };
+    assert_eq!(chip.launch(run).unwrap().wait().status, -5);
+    assert_eq!(chip.launch(program(|_, _| 0)).unwrap().wait().status, 0);
+}
+
+#[test]
+fn a_panic_fails_the_launch_and_leaves_the_chip_usable() {
+    let chip = support::chip();
+    for _ in 0..5 {
+        let run = program(|_, index| if index == 1 { panic!("planted in a program") } else { 0 });
+        assert_eq!(chip.launch(run).unwrap().wait().status, STATUS_PROGRAM_PANICKED);
+        assert_eq!(chip.launch(program(|_, _| 0)).unwrap().wait().status, 0);
+    }
+}
+
+#[test]
+fn after_wait_nobody_holds_the_program() {
+    let chip = support::chip();
+    for _ in 0..100 {
+        let run = program(|_, _| 0);
+        assert_eq!(chip.launch(run.clone()).unwrap().wait().status, 0);
+        assert_eq!(Arc::strong_count(&run), 1);
+    }
+}
+
+#[test]
+fn the_wall_covers_the_slowest_thread() {
+    let chip = support::chip();
+    let run = program(|aicpu, index| {
+        let start = aicpu.cycles();
+        // 5 ms at 50 MHz, on one thread only.
+        while index == 0 && aicpu.cycles() - start < 250_000 {
+            std::thread::yield_now();
+        }
+        0
+    });
+    let before = Instant::now();
+    let outcome = chip.launch(run).unwrap().wait();
+    let wall_ns = outcome.device_wall_ns.expect("the simulation measures it");
+    assert!(wall_ns >= 5_000_000);
+    assert!(u128::from(wall_ns) <= before.elapsed().as_nanos());
+}
+
+#[test]
+fn the_counter_runs_at_the_profiles_rate() {
+    let chip = support::chip();
+    let measured = Arc::new(Mutex::new((0, Duration::ZERO, Duration::ZERO)));
+    let run = {
+        let measured = Arc::clone(&measured);
+        program(move |aicpu, index| {
+            if index == 0 {
+                let (outer, first) = (Instant::now(), aicpu.cycles());
+                let inner = Instant::now();
+                while inner.elapsed() < Duration::from_millis(5) {
+                    std::thread::yield_now();
+                }
+                let (inner, last) = (inner.elapsed(), aicpu.cycles());
+                *measured.lock().unwrap() = (last - first, inner, outer.elapsed());
+            }
+            0
+        })
+    };
+    assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+    let (cycles, inner, outer) = *measured.lock().unwrap();
+    assert!(u128::from(cycles + 1) * 20 >= inner.as_nanos());
+    assert!(u128::from(cycles - 1) * 20 <= outer.as_nanos());
+}
+
+#[test]
+fn an_event_out_of_range_wakes_nobody_and_harms_nobody() {
+    let chip = support::chip();
+    let run = program(|aicpu, _| {
+        aicpu.event(4).notify_all();
+        aicpu.event(usize::MAX).notify_one();
+        0
+    });
+    assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+}
+
+#[test]
+fn a_chip_dropped_in_the_middle_of_a_launch_ends_it_first() {
+    let ended = Arc::new(AtomicUsize::new(0));
+    let chip = support::chip();
+    let run = {
+        let ended = Arc::clone(&ended);
+        program(move |_, _| {
+            let later = Deadline::after(Duration::from_millis(5));
+            while !later.passed() {
+                std::thread::yield_now();
+            }
+            ended.fetch_add(1, Ordering::AcqRel);
+            0
+        })
+    };
+    let launched = chip.launch(run).unwrap();
+    drop(chip);
+    assert_eq!(ended.load(Ordering::Acquire), 4);
+    assert!(launched.is_done());
+}
+
+#[test]
+fn impossible_profiles_are_refused() {
+    let profile = Profile::a2a3sim();
+    for bad in [
+        Profile { clusters: 0, ..profile.clone() },
+        Profile { clusters: 22, ..profile.clone() },
+        Profile { aicpu_logical: 7, ..profile.clone() },
+        Profile { aicpu_logical: 0, ..profile.clone() },
+    ] {
+        assert!(matches!(SimNpu::new(bad, SimOptions::default()), Err(PlatformError::Launch(_))));
+    }
+    let most = Profile { clusters: 21, ..profile };
+    assert_eq!(SimNpu::new(most, SimOptions { core_threads: Some(1000) }).unwrap().core_threads(), 63);
+}
