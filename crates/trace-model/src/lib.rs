@@ -1,1 +1,48 @@
-//! Pure: records to invocations, trees, buckets, windows, statistics.
+//! What a log says: from parsed records to invocations, call trees, callables and their statistics.
+//!
+//! A [`TraceBuilder`] takes records in the order in which they stand in the log. It separates the *lives*
+//! of a process id by their clock anchors, drops exact duplicates and interns names and attributes.
+//! [`TraceBuilder::finish`] groups the spans into [`Invocation`]s: one (life, pid, inv) whose roots overlap
+//! in time. From the finished [`Trace`] everything else is computed on demand: [`Callable`]s with their
+//! stages, [`Rounds`], the [`CallTree`] of a callable, the [`Facts`] that `simpler check` states, and
+//! the [`warnings`] that come before any number.
+//!
+//! The rule behind all of it is that *missing is never 0*: what a log does not hold is `None`.
+//!
+//! The crate is pure. Reading bytes is the work of `simpler-trace-ingest`, text and JSON that of
+//! `simpler-trace-export`.
+//!
+//! ```
+//! use simpler_record_format::{Input, SpanParse, parse_span};
+//! use simpler_trace_model::TraceBuilder;
+//!
+//! let mut builder = TraceBuilder::new();
+//! let line = b"[STRACE] v=1 pid=41 tid=41 inv=1 hid=b7e2 depth=0 name=simpler_run ts=1000 dur=500 \n";
+//! let SpanParse::Span(span, _) = parse_span(line, Input::Whole) else { panic!() };
+//! builder.span(&span, None);
+//! let trace = builder.finish();
+//! assert_eq!(trace.callables()[0].roots[0].stats.mean_ns, 500);
+//! ```
+
+mod build;
+mod callable;
+mod facts;
+mod intern;
+mod invocation;
+mod rounds;
+mod span;
+mod statistics;
+mod tree;
+mod vocabulary;
+mod warnings;
+
+pub use build::{Admission, Anchor, Counts, Drops, Life, Trace, TraceBuilder};
+pub use callable::{Callable, Label, Named, decode_tie};
+pub use facts::{Facts, NAMES_MAX, SLOTS_MAX};
+pub use invocation::{Invocation, Kind};
+pub use rounds::{Round, Rounds, Trimmed};
+pub use span::{Attributes, Name, NameId, Span, ThreadId};
+pub use statistics::{Stats, mean_ns, median_ns};
+pub use tree::{CallTree, Node, parents};
+pub use vocabulary::{Family, Stage};
+pub use warnings::warnings;

@@ -1,0 +1,426 @@
+//! From records in log order to a [`Trace`].
+//!
+//! Three things have to be decided while the records come by, in their order: which life of a process id
+//! a record belongs to, whether it was seen before, and the small numbers that stand for its strings. All
+//! else waits until the log has ended.
+
+use crate::intern::Interner;
+use crate::invocation::{self, Invocation};
+use crate::span::{Attributes, AttrsId, NO_ENVELOPE, Name, NameId, Span, ThreadId};
+use crate::vocabulary::Family;
+use hashbrown::HashTable;
+use rustc_hash::FxHashMap;
+use simpler_record_format::{ClockAnchor, DropReport, RawSpan};
+
+/// A span that claims to end this much later than its own record was made is impossible. The envelope's
+/// clock is read after the span's end; it may step back by milliseconds between threads, not by a minute.
+const FUTURE_MAX_NS: i64 = 60_000_000_000;
+
+/// A reading of both clocks by one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Anchor {
+    /// `CLOCK_MONOTONIC`, ns.
+    pub mono_ns: i64,
+    /// Unix time, ns.
+    pub wall_ns: i64,
+}
+
+impl Anchor {
+    /// The Unix time in ns of the monotonic `ts`, if the anchor was taken by then.
+    pub fn wall_of(self, ts: i64) -> Option<i64> {
+        if ts < self.mono_ns {
+            return None;
+        }
+        self.wall_ns.checked_add(ts - self.mono_ns)
+    }
+}
+
+/// One process from its start to its end. The same process id in a later process is another life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    /// The process id.
+    pub pid: u64,
+    /// The life's clock anchor, if the log holds it.
+    pub anchor: Option<Anchor>,
+    /// Whether any span belongs to it.
+    pub has_spans: bool,
+    /// What the life's last drop report says.
+    pub drops: Option<Drops>,
+}
+
+/// Records that a process lost before they reached its log: totals over its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Drops {
+    /// All of them.
+    pub total: u64,
+    /// By reason: queue full, claim exhausted, output failed, not admitted.
+    pub by_reason: [u64; 4],
+}
+
+impl Drops {
+    /// Whether the reasons account for the total.
+    pub fn consistent(self) -> bool {
+        self.by_reason.iter().map(|&n| u128::from(n)).sum::<u128>() == u128::from(self.total)
+    }
+}
+
+/// What was met in the bytes, damage included. Everything that is a loss is here, not only in a complaint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Span record heads, complete or not, of any version.
+    pub heads: u64,
+    /// Heads whose record is cut, unterminated or glued to something else.
+    pub torn: u64,
+    /// Heads with a field outside the grammar.
+    pub malformed: u64,
+    /// Heads of a version other than 1.
+    pub unknown_version: u64,
+    /// Physical lines that hold more than one record.
+    pub joined_lines: u64,
+    /// Span records that repeat an earlier one exactly.
+    pub duplicates: u64,
+    /// Records that their writer cut at its length limit.
+    pub truncated_records: u64,
+    /// Names and attributes that their writer cut at its length limit.
+    pub truncated_fields: u64,
+    /// Copies of a record inside quotes, which are none.
+    pub quoted: u64,
+    /// Clock anchor records that are damaged.
+    pub damaged_anchors: u64,
+    /// Drop reports that are damaged.
+    pub damaged_drop_reports: u64,
+    /// Spans that end after their own record was made, or after the end of time.
+    pub impossible_times: u64,
+    /// Sources that could not be read to their end.
+    pub unreadable: u64,
+}
+
+/// What became of a span record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is in the trace.
+    Kept,
+    /// It is in the trace, but its times cannot be.
+    Impossible,
+    /// It repeats an earlier record and was left out.
+    Duplicate,
+}
+
+/// Takes records in log order and makes a [`Trace`] of them.
+#[derive(Default)]
+pub struct TraceBuilder {
+    spans: Vec<Span>,
+    name_ids: Interner,
+    names: Vec<Name>,
+    attrs: Interner,
+    device: Vec<bool>,
+    threads: Vec<(u32, u64)>,
+    thread_ids: FxHashMap<(u32, u64), ThreadId>,
+    lives: Vec<Life>,
+    current_life: FxHashMap<u64, u32>,
+    anchored_life: FxHashMap<(u64, Anchor), u32>,
+    seen: HashTable<u64>,
+    counts: Counts,
+}
+
+impl TraceBuilder {
+    /// A builder of an empty trace.
+    pub fn new() -> TraceBuilder {
+        TraceBuilder::default()
+    }
+
+    /// The counts so far, to be added to by whoever finds the records.
+    pub fn counts_mut(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+
+    /// Takes a complete span record; `mono_ns` is its envelope's time, if it had one.
+    pub fn span(&mut self, record: &RawSpan<'_>, mono_ns: Option<i64>) -> Admission {
+        let life = self.life_of(record.pid);
+        let attrs = self.attributes(record.attrs);
+        let device = self.device[attrs.0 as usize];
+        // A device span without an envelope carries nothing that tells its time from another's.
+        if (mono_ns.is_some() || !device) && !self.first_sight(record, mono_ns, life) {
+            self.counts.duplicates += 1;
+            return Admission::Duplicate;
+        }
+        let name = self.name(record.name);
+        let thread = self.thread(life, record.tid);
+        let truncated_attrs = Attributes(record.attrs).truncated();
+        self.counts.truncated_fields +=
+            u64::from(self.names[name.0 as usize].truncated) + u64::from(truncated_attrs);
+        self.lives[life as usize].has_spans = true;
+        self.spans.push(Span {
+            inv: record.inv,
+            hid: record.hid,
+            ts: record.ts,
+            dur: record.dur,
+            mono_ns: mono_ns.unwrap_or(NO_ENVELOPE),
+            thread,
+            name,
+            attrs,
+            depth: record.depth,
+        });
+        let possible = device
+            || record
+                .ts
+                .checked_add(record.dur)
+                .is_some_and(|end| mono_ns.is_none_or(|made| end.saturating_sub(FUTURE_MAX_NS) <= made));
+        if possible {
+            Admission::Kept
+        } else {
+            self.counts.impossible_times += 1;
+            Admission::Impossible
+        }
+    }
+
+    /// Takes a clock anchor. Another anchor than the current one of its process id begins a new life; one
+    /// that was there before leads back to its life, as when a file is read twice.
+    pub fn anchor(&mut self, record: ClockAnchor) {
+        let anchor = Anchor { mono_ns: record.mono_ns, wall_ns: record.wall_ns };
+        if let Some(&life) = self.anchored_life.get(&(record.pid, anchor)) {
+            self.current_life.insert(record.pid, life);
+            return;
+        }
+        let current = self.life_of(record.pid);
+        let life = match self.lives[current as usize].anchor {
+            None => current,
+            Some(_) => self.new_life(record.pid),
+        };
+        self.lives[life as usize].anchor = Some(anchor);
+        self.anchored_life.insert((record.pid, anchor), life);
+    }
+
+    /// Takes a drop report. Reports are cumulative, so the largest of a life counts.
+    pub fn drop_report(&mut self, record: &DropReport) {
+        let drops = Drops { total: record.total, by_reason: record.by_reason };
+        let life = self.life_of(record.pid);
+        let held = &mut self.lives[life as usize].drops;
+        if held.is_none_or(|held| held.total <= drops.total) {
+            *held = Some(drops);
+        }
+    }
+
+    /// The finished trace.
+    pub fn finish(self) -> Trace {
+        let mut trace = Trace {
+            spans: self.spans,
+            names: self.names,
+            attrs: self.attrs,
+            device: self.device,
+            threads: self.threads,
+            lives: self.lives,
+            counts: self.counts,
+            invocations: Vec::new(),
+            grouped: Vec::new(),
+        };
+        (trace.invocations, trace.grouped) = invocation::group(&trace);
+        trace
+    }
+
+    fn life_of(&mut self, pid: u64) -> u32 {
+        match self.current_life.get(&pid) {
+            Some(&life) => life,
+            None => self.new_life(pid),
+        }
+    }
+
+    fn new_life(&mut self, pid: u64) -> u32 {
+        let life = self.lives.len() as u32;
+        self.lives.push(Life { pid, anchor: None, has_spans: false, drops: None });
+        self.current_life.insert(pid, life);
+        life
+    }
+
+    fn attributes(&mut self, raw: &[u8]) -> AttrsId {
+        let (id, new) = self.attrs.intern(raw);
+        if new {
+            self.device.push(Attributes(raw).is_device());
+        }
+        AttrsId(id)
+    }
+
+    fn name(&mut self, encoded: &[u8]) -> NameId {
+        let (id, new) = self.name_ids.intern(encoded);
+        if new {
+            self.names.push(Name::new(encoded));
+        }
+        NameId(id)
+    }
+
+    fn thread(&mut self, life: u32, tid: u64) -> ThreadId {
+        *self.thread_ids.entry((life, tid)).or_insert_with(|| {
+            self.threads.push((life, tid));
+            ThreadId(self.threads.len() as u32 - 1)
+        })
+    }
+
+    /// Whether no equal record came before. 64 bits of fingerprint stand for each; among ten million
+    /// records the chance that two different ones share theirs is below one in a hundred thousand.
+    fn first_sight(&mut self, record: &RawSpan<'_>, mono_ns: Option<i64>, life: u32) -> bool {
+        let mut print = Fingerprint::new();
+        for word in [
+            mono_ns.unwrap_or(NO_ENVELOPE) as u64,
+            u64::from(life),
+            record.tid,
+            record.inv,
+            u64::from(record.depth),
+            record.ts as u64,
+            record.dur as u64,
+        ] {
+            print.word(word);
+        }
+        print.bytes(record.name);
+        let print = print.finish();
+        if self.seen.find(print, |&held| held == print).is_some() {
+            return false;
+        }
+        self.seen.insert_unique(print, print, |&held| held);
+        true
+    }
+}
+
+/// A 64-bit hash by folded 64 × 64 → 128 multiplication.
+struct Fingerprint(u64);
+
+impl Fingerprint {
+    const ODD: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03];
+
+    fn new() -> Fingerprint {
+        Fingerprint(Self::ODD[1])
+    }
+
+    fn word(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word) * u128::from(Self::ODD[0]);
+        self.0 = (product as u64 ^ (product >> 64) as u64).wrapping_add(Self::ODD[1]);
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.word(u64::from_le_bytes(word));
+        }
+        self.word(bytes.len() as u64);
+    }
+
+    fn finish(mut self) -> u64 {
+        self.word(Self::ODD[0]);
+        self.0
+    }
+}
+
+/// A whole log, ready to be asked.
+pub struct Trace {
+    pub(crate) spans: Vec<Span>,
+    pub(crate) names: Vec<Name>,
+    attrs: Interner,
+    device: Vec<bool>,
+    threads: Vec<(u32, u64)>,
+    lives: Vec<Life>,
+    counts: Counts,
+    invocations: Vec<Invocation>,
+    /// Indices into `spans`, the spans of each invocation together and in log order.
+    grouped: Vec<u32>,
+}
+
+impl Trace {
+    /// All spans, in log order.
+    pub fn spans(&self) -> &[Span] {
+        &self.spans
+    }
+
+    /// What was met in the bytes.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// The process lives, in the order in which the log first speaks of them.
+    pub fn lives(&self) -> &[Life] {
+        &self.lives
+    }
+
+    /// The invocations, ordered by pid, life, inv and start.
+    pub fn invocations(&self) -> &[Invocation] {
+        &self.invocations
+    }
+
+    /// The spans of an invocation, in log order.
+    pub fn spans_of<'a>(&'a self, invocation: &Invocation) -> impl Iterator<Item = &'a Span> + Clone {
+        self.grouped[invocation.range()].iter().map(|&index| &self.spans[index as usize])
+    }
+
+    /// Where in [`Trace::spans`] the spans of an invocation are, in log order.
+    pub fn span_indices(&self, invocation: &Invocation) -> &[u32] {
+        &self.grouped[invocation.range()]
+    }
+
+    /// The name of a span.
+    pub fn name(&self, span: &Span) -> &Name {
+        &self.names[span.name.0 as usize]
+    }
+
+    /// The attributes of a span.
+    pub fn attributes(&self, span: &Span) -> Attributes<'_> {
+        Attributes(self.attrs.get(span.attrs.0))
+    }
+
+    /// Whether the span is on the device's clock.
+    pub fn is_device(&self, span: &Span) -> bool {
+        self.device[span.attrs.0 as usize]
+    }
+
+    /// The process life that emitted the span.
+    pub fn life(&self, span: &Span) -> &Life {
+        &self.lives[self.life_index(span) as usize]
+    }
+
+    /// The process life that an invocation ran in.
+    pub fn life_of(&self, invocation: &Invocation) -> &Life {
+        &self.lives[invocation.life as usize]
+    }
+
+    /// Where in [`Trace::lives`] the life is that emitted the span.
+    pub fn life_index(&self, span: &Span) -> u32 {
+        self.threads[span.thread.0 as usize].0
+    }
+
+    /// The kernel's id of the thread that emitted the span.
+    pub fn tid(&self, span: &Span) -> u64 {
+        self.threads[span.thread.0 as usize].1
+    }
+
+    /// Whether the span belongs to an invocation: scheduler spans and external ones do not.
+    pub fn is_grouped(&self, span: &Span) -> bool {
+        !matches!(self.name(span).family, Family::Scheduler | Family::External)
+    }
+
+    /// Records lost before they reached the log, over all lives.
+    pub fn dropped(&self) -> u64 {
+        self.lives.iter().filter_map(|life| life.drops).fold(0, |sum, drops| sum.saturating_add(drops.total))
+    }
+
+    /// The process ids that emitted spans but no clock anchor, ascending.
+    pub fn pids_without_anchor(&self) -> Vec<u64> {
+        let mut pids: Vec<u64> = self
+            .lives
+            .iter()
+            .filter(|life| life.has_spans && life.anchor.is_none())
+            .map(|life| life.pid)
+            .collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Whether some record is known to be missing or damaged, so that the numbers may be bent.
+    pub fn is_lossy(&self) -> bool {
+        let counts = &self.counts;
+        counts.torn > 0
+            || counts.malformed > 0
+            || counts.unknown_version > 0
+            || counts.unreadable > 0
+            || self.dropped() > 0
+            || self.invocations.iter().any(|invocation| invocation.root().is_none())
+    }
+}

@@ -1,0 +1,173 @@
+//! One span, small enough to hold millions of them, and what its name and attributes mean.
+
+use crate::vocabulary::{self, Family, Stage};
+use simpler_record_format::{is_truncated_field, percent_decode};
+
+/// A thread of one process life; index into the trace's threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ThreadId(pub(crate) u32);
+
+/// A distinct span name; index into the trace's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NameId(pub(crate) u32);
+
+/// A distinct attribute text; index into the trace's attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct AttrsId(pub(crate) u32);
+
+/// Says that a record stood without an envelope; no envelope can carry it.
+pub(crate) const NO_ENVELOPE: i64 = i64::MIN;
+
+/// One complete `[STRACE]` record.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The invocation number as logged: unique at best within one process life.
+    pub inv: u64,
+    /// The callable's identity.
+    pub hid: u64,
+    /// Start in ns: `CLOCK_MONOTONIC` for host spans, an offset on the invocation's own origin for device
+    /// spans.
+    pub ts: i64,
+    /// Duration in ns. 0 is a measured value.
+    pub dur: i64,
+    pub(crate) mono_ns: i64,
+    /// The emitting thread.
+    pub thread: ThreadId,
+    /// The name.
+    pub name: NameId,
+    pub(crate) attrs: AttrsId,
+    /// Nesting depth, 0 for a root.
+    pub depth: u32,
+}
+
+impl Span {
+    /// The end in ns; a sum beyond the clock's range stays at its limit.
+    pub fn end(&self) -> i64 {
+        self.ts.saturating_add(self.dur)
+    }
+
+    /// When the record was made, by its envelope; `None` if it stood without one.
+    pub fn mono_ns(&self) -> Option<i64> {
+        (self.mono_ns != NO_ENVELOPE).then_some(self.mono_ns)
+    }
+}
+
+/// A span name with all that follows from it.
+#[derive(Clone, Debug)]
+pub struct Name {
+    /// Decoded once, as UTF-8; bytes that are not become U+FFFD.
+    pub text: Box<str>,
+    /// Whose span it is.
+    pub family: Family,
+    /// The stage of a run, if it is one.
+    pub stage: Option<Stage>,
+    /// Whether it speaks of setup before any run.
+    pub prewarm: bool,
+    /// Whether the emitter cut it.
+    pub truncated: bool,
+}
+
+impl Name {
+    pub(crate) fn new(encoded: &[u8]) -> Name {
+        let bytes: Vec<u8> = percent_decode(encoded).collect();
+        let text: Box<str> = String::from_utf8_lossy(&bytes).into();
+        Name {
+            family: vocabulary::family(&text),
+            stage: vocabulary::stage(&text),
+            prewarm: vocabulary::is_prewarm(&text),
+            truncated: is_truncated_field(encoded),
+            text,
+        }
+    }
+
+    /// The last dotted segment.
+    pub fn leaf(&self) -> &str {
+        self.text.rsplit('.').next().unwrap_or(&self.text)
+    }
+}
+
+/// The attributes of a span as logged: `key=value` tokens between blanks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Attributes<'a> {
+    /// The raw bytes, still percent-encoded.
+    pub fn raw(self) -> &'a [u8] {
+        self.0
+    }
+
+    /// Whether the emitter cut them.
+    pub fn truncated(self) -> bool {
+        is_truncated_field(self.0)
+    }
+
+    /// Each `key=value` with its value still encoded. A token without `=` is skipped, and so is one that the
+    /// emitter cut, since nobody knows what it would have said.
+    pub fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let text = if self.truncated() {
+            let last = self.0.iter().rposition(|b| b.is_ascii_whitespace()).unwrap_or(0);
+            &self.0[..last]
+        } else {
+            self.0
+        };
+        text.split(|b| b.is_ascii_whitespace()).filter_map(|token| {
+            let equals = token.iter().position(|&b| b == b'=')?;
+            Some((&token[..equals], &token[equals + 1..]))
+        })
+    }
+
+    /// The decoded value of `key`; the last one wins.
+    pub fn get(self, key: &str) -> Option<String> {
+        let value = self.pairs().filter(|(name, _)| *name == key.as_bytes()).last()?.1;
+        let bytes: Vec<u8> = percent_decode(value).collect();
+        Some(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The value of `key` as an integer.
+    pub fn integer(self, key: &str) -> Option<i64> {
+        self.get(key)?.parse().ok()
+    }
+
+    pub(crate) fn is_device(self) -> bool {
+        self.pairs().filter(|(key, _)| *key == b"clk").last().is_some_and(|(_, value)| value == b"dev")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_decoded_once_and_as_utf8() {
+        let attrs = Attributes(b"note=a%20b%3Dc%0Ad pct=%2541 euro=%E2%82%AC");
+        assert_eq!(attrs.get("note").unwrap(), "a b=c\nd");
+        assert_eq!(attrs.get("pct").unwrap(), "%41");
+        assert_eq!(attrs.get("euro").unwrap(), "\u{20ac}");
+        assert_eq!(attrs.get("absent"), None);
+    }
+
+    #[test]
+    fn a_cut_value_is_unknown_and_a_tilde_inside_is_not_a_cut() {
+        assert_eq!(Attributes(b"run_id=7 slot_id=1~").integer("slot_id"), None);
+        assert_eq!(Attributes(b"run_id=7 slot_id=1~").integer("run_id"), Some(7));
+        assert_eq!(Attributes(b"note=x~y").get("note").unwrap(), "x~y");
+    }
+
+    #[test]
+    fn only_clk_exactly_dev_is_a_device_span() {
+        assert!(Attributes(b"clk=dev").is_device());
+        assert!(Attributes(b"a=1 clk=dev b=2").is_device());
+        assert!(!Attributes(b"clk=device").is_device());
+        assert!(!Attributes(b"clk=dev~").is_device());
+        assert!(!Attributes(b"xclk=dev").is_device());
+    }
+
+    #[test]
+    fn odd_tokens_do_no_harm() {
+        let attrs = Attributes(b"ntensor=4 zz=1 flag empty= a=b=c zz=2");
+        assert_eq!(attrs.get("zz").unwrap(), "2");
+        assert_eq!(attrs.get("empty").unwrap(), "");
+        assert_eq!(attrs.get("a").unwrap(), "b=c");
+        assert_eq!(attrs.get("flag"), None);
+    }
+}

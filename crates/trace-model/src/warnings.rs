@@ -1,0 +1,107 @@
+//! What has to be said before any number: the log's own losses and doubts, a sentence each.
+
+use crate::build::Trace;
+use rustc_hash::FxHashMap;
+
+/// The warnings about a trace, in a fixed order; empty for a log that is whole.
+pub fn warnings(trace: &Trace) -> Vec<String> {
+    let mut out = Vec::new();
+    anchors(trace, &mut out);
+    let counts = trace.counts();
+    let incomplete = counts.torn + counts.malformed;
+    if incomplete > 0 {
+        out.push(format!(
+            "warning: {incomplete} of {} [STRACE] records are incomplete and are excluded from the timing below",
+            counts.heads
+        ));
+    }
+    if counts.unknown_version > 0 {
+        out.push(format!(
+            "warning: {} [STRACE] record(s) of a version other than 1 are excluded from the timing below",
+            counts.unknown_version
+        ));
+    }
+    if counts.duplicates > 0 {
+        out.push(format!(
+            "warning: {} [STRACE] record(s) repeat an earlier one and count once",
+            counts.duplicates
+        ));
+    }
+    if counts.impossible_times > 0 {
+        out.push(format!(
+            "warning: {} [STRACE] record(s) claim times that lie after the record itself",
+            counts.impossible_times
+        ));
+    }
+    if counts.unreadable > 0 {
+        out.push(format!(
+            "warning: {} source(s) could not be read to their end; the timing below is computed from an \
+             incomplete log",
+            counts.unreadable
+        ));
+    }
+    drops(trace, &mut out);
+    let lost = trace.invocations().iter().filter(|invocation| invocation.root().is_none()).count();
+    if lost > 0 {
+        out.push(format!(
+            "warning: {lost} of {} invocation(s) have no root record; their whole duration is missing below",
+            trace.invocations().len()
+        ));
+    }
+    out
+}
+
+fn anchors(trace: &Trace, out: &mut Vec<String>) {
+    let mut by_pid: FxHashMap<u64, Vec<i128>> = FxHashMap::default();
+    let mut pids = Vec::new();
+    for life in trace.lives() {
+        let Some(anchor) = life.anchor else { continue };
+        let offsets = by_pid.entry(life.pid).or_default();
+        if offsets.is_empty() {
+            pids.push(life.pid);
+        }
+        offsets.push(i128::from(anchor.wall_ns) - i128::from(anchor.mono_ns));
+    }
+    pids.sort_unstable();
+    for pid in pids {
+        let offsets = &by_pid[&pid];
+        if let (Some(low), Some(high), true) = (offsets.iter().min(), offsets.iter().max(), offsets.len() > 1)
+        {
+            out.push(format!(
+                "warning: multiple [CLOCK_ANCHOR] records found for pid {pid} ({} records); using each from \
+                 where it stands (their wall clocks disagree by {:.6} s)",
+                offsets.len(),
+                (high - low) as f64 / 1e9
+            ));
+        }
+    }
+    let without = trace.pids_without_anchor();
+    if !without.is_empty() {
+        let list: Vec<String> = without.iter().map(u64::to_string).collect();
+        out.push(format!(
+            "warning: no [CLOCK_ANCHOR] record for pid(s) {} that emitted spans; their wall time is unknown, \
+             check that every input is complete",
+            list.join(", ")
+        ));
+    }
+}
+
+fn drops(trace: &Trace, out: &mut Vec<String>) {
+    let mut lossy: Vec<_> = trace.lives().iter().filter_map(|life| Some((life.pid, life.drops?))).collect();
+    lossy.sort_by_key(|&(pid, _)| pid);
+    for (pid, drops) in lossy.into_iter().filter(|(_, drops)| drops.total > 0) {
+        let [queue_full, claim_exhausted, output_failed, not_admitted] = drops.by_reason;
+        out.push(format!(
+            "warning: pid {pid} dropped {} host-log record(s) before they reached the destination \
+             (queue_full={queue_full} claim_exhausted={claim_exhausted} output_failed={output_failed} \
+             not_admitted={not_admitted}); the timing below is computed from an incomplete log",
+            drops.total
+        ));
+        if !drops.consistent() {
+            out.push(format!(
+                "warning: pid {pid}'s drop reasons do not add up to its total of {}",
+                drops.total
+            ));
+        }
+    }
+}
