@@ -1,1 +1,27 @@
-//! Bytes to records: files, directories, pipes, gz and zstd, with a complaint for all that is not one.
+//! Bytes to records: files, directories, pipes, gz and zst, with a complaint for all that is not one.
+//!
+//! [`read`] opens each [`Source`], unpacks it by its magic bytes, and feeds the bytes in blocks to a
+//! [`Scanner`], which finds records wherever they stand. What is complete goes into a
+//! [`TraceBuilder`](simpler_trace_model::TraceBuilder); what is damaged is counted and kept as a
+//! [`Complaint`] with file, byte offset and reason. Nothing that the bytes say stops the reading; only a
+//! source that cannot be opened at all is an [`Error`].
+//!
+//! The scanner is fed, it does not pull: it holds no more than the few kilobytes that a record can span, and
+//! its results do not depend on where the blocks are cut. Several of them can therefore work on chunks of
+//! one file, and one can follow a file that grows.
+//!
+//! ```no_run
+//! use simpler_trace_ingest::{Source, read};
+//!
+//! let reading = read(&[Source::path("out/demo/log")])?;
+//! println!("{} spans, {} torn", reading.trace.spans().len(), reading.trace.counts().torn);
+//! # Ok::<(), simpler_trace_ingest::Error>(())
+//! ```
+
+mod complaint;
+mod scan;
+mod source;
+
+pub use complaint::{Complaint, Complaints, Reason};
+pub use scan::{Found, Scanner};
+pub use source::{Error, ErrorKind, Reading, Source, read};

@@ -1,0 +1,356 @@
+//! Records in a stream of bytes, wherever they stand.
+//!
+//! A record need not begin a line: collectors put prefixes in front, processes that share a stream glue
+//! records together, progress bars leave text. So the scanner goes from one `[` or line end to the next and
+//! asks what begins there: an envelope, or a marker without one. Each question looks at a window of bounded
+//! size, and is asked only once the window's bytes (or the end of the line, or of the stream) are there. That
+//! makes the result independent of how the stream was cut into blocks, and the time linear in its length:
+//! no window is looked at again, since what a record consumed is skipped, and what it did not consume
+//! contains no further `[`.
+
+use crate::complaint::Reason;
+use memchr::{memchr, memchr2, memmem, memrchr};
+use simpler_record_format::{
+    CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, ClockAnchor, DROP_REPORT_MARKER, DropReport, ENVELOPE_START,
+    Input, RECORD_BYTES, RawEnvelope, RawSpan, RecordEnd, SPAN_FUNC, SPAN_MARKER, SPAN_WINDOW_BYTES,
+    SpanParse, parse_clock_anchor, parse_drop_report, parse_envelope, parse_span,
+};
+
+/// How far an envelope, an anchor or a drop report is looked for: twice the longest record.
+const RECORD_WINDOW_BYTES: usize = 2 * RECORD_BYTES;
+
+/// How many bytes from a `[` on decide what begins there, on a line that has not ended yet.
+const LOOKAHEAD_BYTES: usize = RECORD_WINDOW_BYTES + SPAN_WINDOW_BYTES;
+
+/// How many bytes in front of a `[` or a line end matter: the quote before a marker and what is before it,
+/// the `~` and the carriage return before a newline.
+const LOOKBEHIND_BYTES: usize = 4;
+
+/// What the scanner found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Found<'a> {
+    /// A complete span record and its envelope's time, if it has one.
+    Span(RawSpan<'a>, Option<i64>),
+    /// A clock anchor.
+    Anchor(ClockAnchor),
+    /// A drop report.
+    Drops(DropReport),
+    /// Something that is no plain record.
+    Fault(Reason),
+    /// The end of a physical line with more than one record on it.
+    JoinedLine,
+}
+
+/// Finds records in the bytes that it is given block by block.
+#[derive(Debug, Default)]
+pub struct Scanner {
+    /// What has not been decided yet, behind what still matters of what has.
+    held: Vec<u8>,
+    /// The offset of `held` in the stream.
+    base: u64,
+    /// Up to here in `held` everything is decided.
+    cursor: usize,
+    line: Line,
+}
+
+/// What the current physical line has held so far.
+#[derive(Debug, Default)]
+struct Line {
+    records: u32,
+    open: Option<Open>,
+}
+
+/// The last record on the line.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    /// Offset in the stream.
+    start: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// An envelope whose body is none of the three kinds for machines, so far.
+    Prose,
+    /// A span record that is cut.
+    Torn,
+    /// Any other record for machines.
+    Done,
+}
+
+impl Scanner {
+    /// A scanner at the start of a stream.
+    pub fn new() -> Scanner {
+        Scanner::default()
+    }
+
+    /// Takes the next block and reports everything that is decided by now, with its offset in the stream.
+    pub fn push(&mut self, block: &[u8], found: &mut impl FnMut(u64, Found<'_>)) {
+        self.held.extend_from_slice(block);
+        self.scan(false, found);
+        let decided = self.cursor.saturating_sub(LOOKBEHIND_BYTES);
+        self.held.drain(..decided);
+        self.base += decided as u64;
+        self.cursor -= decided;
+    }
+
+    /// Says that the stream has ended, and reports the rest.
+    pub fn finish(mut self, found: &mut impl FnMut(u64, Found<'_>)) {
+        self.scan(true, found);
+        let end = self.base + self.held.len() as u64;
+        self.line.finish(end, found);
+    }
+
+    fn scan(&mut self, whole: bool, found: &mut impl FnMut(u64, Found<'_>)) {
+        let Scanner { held, base, cursor, line } = self;
+        // Up to its last line end the stream is as good as whole.
+        let lines_end = match whole {
+            true => held.len(),
+            false => memrchr(b'\n', held).map_or(0, |at| at + 1),
+        };
+        while let Some(at) = memchr2(b'[', b'\n', &held[*cursor..]).map(|offset| *cursor + offset) {
+            if at >= lines_end && held.len() - at < LOOKAHEAD_BYTES {
+                *cursor = at;
+                return;
+            }
+            let bytes = Bytes { held, base: *base, at };
+            *cursor = match held[at] {
+                b'\n' => {
+                    line.end(bytes, found);
+                    at + 1
+                }
+                _ => at + line.bracket(bytes, found),
+            };
+        }
+        *cursor = held.len();
+    }
+}
+
+/// The bytes around a position of interest.
+#[derive(Clone, Copy)]
+struct Bytes<'a> {
+    held: &'a [u8],
+    base: u64,
+    at: usize,
+}
+
+impl<'a> Bytes<'a> {
+    fn offset(self) -> u64 {
+        self.base + self.at as u64
+    }
+
+    /// The bytes from here on, as far as a record other than a span's may reach.
+    fn window(self) -> &'a [u8] {
+        let rest = &self.held[self.at..];
+        &rest[..rest.len().min(RECORD_WINDOW_BYTES)]
+    }
+
+    fn span_window(self) -> &'a [u8] {
+        let rest = &self.held[self.at..];
+        &rest[..rest.len().min(SPAN_WINDOW_BYTES)]
+    }
+
+    fn plus(self, bytes: usize) -> Bytes<'a> {
+        Bytes { at: self.at + bytes, ..self }
+    }
+
+    fn before(self) -> &'a [u8] {
+        &self.held[..self.at]
+    }
+
+    /// Whether a quotation starts in front of a record here. A string in a JSON line is none: that is how a
+    /// collector wraps a whole line.
+    fn is_quoted(self) -> bool {
+        match self.before() {
+            [.., b'\'' | b'`'] => true,
+            [.., b':', b'"'] | [.., b':', b' ', b'"'] => false,
+            [.., b'"'] => true,
+            _ => false,
+        }
+    }
+}
+
+impl Line {
+    /// What begins at a `[`, and how many bytes of it are decided.
+    fn bracket(&mut self, bytes: Bytes<'_>, found: &mut impl FnMut(u64, Found<'_>)) -> usize {
+        let window = bytes.window();
+        if window.starts_with(ENVELOPE_START) {
+            return match parse_envelope(window) {
+                Some((envelope, body)) => self.envelope(bytes, envelope, window.len() - body.len(), found),
+                None => ENVELOPE_START.len(),
+            };
+        }
+        if window.starts_with(SPAN_MARKER) {
+            if bytes.is_quoted() {
+                found(bytes.offset(), Found::Fault(Reason::Quoted));
+                return SPAN_MARKER.len();
+            }
+            let own = self.open.is_none_or(|open| open.state != State::Prose);
+            return self.span(bytes, None, own.then(|| bytes.offset()), found);
+        }
+        if window.starts_with(DROP_REPORT_MARKER) {
+            return self.drop_report(bytes, found);
+        }
+        1
+    }
+
+    /// A complete envelope of `len` bytes, and the body behind it.
+    fn envelope(
+        &mut self,
+        bytes: Bytes<'_>,
+        envelope: RawEnvelope<'_>,
+        len: usize,
+        found: &mut impl FnMut(u64, Found<'_>),
+    ) -> usize {
+        let body = bytes.plus(len);
+        if bytes.is_quoted() {
+            found(bytes.offset(), Found::Fault(Reason::Quoted));
+            let marker = [&SPAN_MARKER[..], DROP_REPORT_MARKER]
+                .into_iter()
+                .find(|marker| body.window().starts_with(marker));
+            return len + marker.map_or(0, <[u8]>::len);
+        }
+        if body.window().starts_with(SPAN_MARKER) {
+            return len + self.span(body, Some(&envelope), Some(bytes.offset()), found);
+        }
+        self.start(bytes.offset(), State::Prose);
+        if body.window().starts_with(DROP_REPORT_MARKER) {
+            return len + self.drop_report(body, found);
+        }
+        if envelope.func == CLOCK_ANCHOR_FUNC.as_bytes() && body.window().starts_with(CLOCK_ANCHOR_MARKER) {
+            self.settle(State::Done);
+            match parse_clock_anchor(bytes.window()) {
+                Some(anchor) => found(bytes.offset(), Found::Anchor(anchor)),
+                None => found(bytes.offset(), Found::Fault(Reason::DamagedAnchor)),
+            }
+            return len + CLOCK_ANCHOR_MARKER.len();
+        }
+        len
+    }
+
+    /// A span marker, and how many bytes from it on are decided. `start` is the offset at which its record
+    /// begins, `None` if it stands in the body of one that has begun already.
+    fn span(
+        &mut self,
+        bytes: Bytes<'_>,
+        envelope: Option<&RawEnvelope<'_>>,
+        start: Option<u64>,
+        found: &mut impl FnMut(u64, Found<'_>),
+    ) -> usize {
+        let parsed = parse_span(bytes.span_window(), Input::Whole);
+        let (state, decided, result) = match parsed {
+            SpanParse::Span(mut span, consumed) => {
+                span.attrs = unwrap_json(span.attrs);
+                if span.end == RecordEnd::Window {
+                    found(bytes.offset(), Found::Fault(Reason::OverlongAttributes));
+                }
+                let mono_ns = envelope.map(|envelope| envelope.mono_ns);
+                (State::Done, consumed, Some(Found::Span(span, mono_ns)))
+            }
+            SpanParse::Torn | SpanParse::Incomplete => {
+                (State::Torn, SPAN_MARKER.len(), Some(Found::Fault(Reason::Torn)))
+            }
+            SpanParse::Malformed(malformed) => {
+                (State::Done, SPAN_MARKER.len(), Some(Found::Fault(Reason::Malformed(malformed))))
+            }
+            SpanParse::UnknownVersion(version) => {
+                (State::Done, SPAN_MARKER.len(), Some(Found::Fault(Reason::UnknownVersion(version))))
+            }
+            // The marker alone is a word in a text, unless the emitter of spans wrote it and came no further.
+            SpanParse::NotHead if envelope.is_some_and(|envelope| cut_behind_marker(bytes, envelope)) => {
+                (State::Torn, SPAN_MARKER.len(), Some(Found::Fault(Reason::Torn)))
+            }
+            SpanParse::NotHead if envelope.is_some() => (State::Prose, SPAN_MARKER.len(), None),
+            SpanParse::NotHead => return SPAN_MARKER.len(),
+        };
+        match start {
+            Some(start) => self.start(start, state),
+            None => self.settle(state),
+        }
+        if let Some(result) = result {
+            found(bytes.offset(), result);
+        }
+        decided
+    }
+
+    fn drop_report(&mut self, bytes: Bytes<'_>, found: &mut impl FnMut(u64, Found<'_>)) -> usize {
+        if bytes.is_quoted() {
+            found(bytes.offset(), Found::Fault(Reason::Quoted));
+            return DROP_REPORT_MARKER.len();
+        }
+        self.settle(State::Done);
+        match parse_drop_report(bytes.window()) {
+            Some(report) => {
+                let total: u128 = report.by_reason.iter().map(|&n| u128::from(n)).sum();
+                found(bytes.offset(), Found::Drops(report));
+                if total != u128::from(report.total) {
+                    found(bytes.offset(), Found::Fault(Reason::InconsistentDropReport));
+                }
+            }
+            // A text that only mentions the marker is no damage.
+            None if bytes.window()[DROP_REPORT_MARKER.len()..].starts_with(b" v=1 ") => {
+                found(bytes.offset(), Found::Fault(Reason::DamagedDropReport));
+            }
+            None => {}
+        }
+        DROP_REPORT_MARKER.len()
+    }
+
+    fn start(&mut self, start: u64, state: State) {
+        self.records = self.records.saturating_add(1);
+        self.open = Some(Open { start, state });
+    }
+
+    fn settle(&mut self, state: State) {
+        if let Some(open) = &mut self.open {
+            open.state = state;
+        }
+    }
+
+    /// The newline at `bytes`.
+    fn end(&mut self, bytes: Bytes<'_>, found: &mut impl FnMut(u64, Found<'_>)) {
+        let text = bytes.before();
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        if let Some(open) = self.open
+            && text.ends_with(b"~")
+        {
+            let record_bytes = bytes.base + text.len() as u64 - open.start + 1;
+            // Prose may end in a tilde by itself, so its length has to speak for the cut too.
+            let cut = open.state == State::Torn
+                || open.state == State::Prose && record_bytes == RECORD_BYTES as u64;
+            if cut {
+                found(open.start, Found::Fault(Reason::TruncatedRecord));
+            }
+        }
+        self.finish(bytes.offset(), found);
+    }
+
+    fn finish(&mut self, offset: u64, found: &mut impl FnMut(u64, Found<'_>)) {
+        if self.records > 1 {
+            found(offset, Found::JoinedLine);
+        }
+        *self = Line::default();
+    }
+}
+
+/// Whether the emitter of spans came no further than somewhere in `[STRACE] v=`.
+fn cut_behind_marker(bytes: Bytes<'_>, envelope: &RawEnvelope<'_>) -> bool {
+    if envelope.func != SPAN_FUNC.as_bytes() {
+        return false;
+    }
+    let rest = &bytes.window()[SPAN_MARKER.len()..];
+    let meant = b" v=";
+    let same = rest.iter().zip(meant).take_while(|(a, b)| a == b).count();
+    matches!(rest.get(same), None | Some(b'\n' | b'\r' | b'['))
+        || matches!(rest.get(same..), Some([b'~', b'\n' | b'\r', ..]))
+}
+
+/// Attributes without the tail of a JSON line that the record was wrapped in: there the newline is written
+/// as an escape, and so is a terminal's colour code.
+fn unwrap_json(attrs: &[u8]) -> &[u8] {
+    let Some(end) = memmem::find(attrs, br#"\n""#) else { return attrs };
+    let attrs = &attrs[..end];
+    let escape = memchr(b'\\', attrs)
+        .filter(|&at| [&br"\r"[..], br"\u00"].into_iter().any(|escape| attrs[at..].starts_with(escape)));
+    attrs[..escape.unwrap_or(attrs.len())].trim_ascii()
+}
