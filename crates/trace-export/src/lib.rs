@@ -1,1 +1,33 @@
-//! Invocations to the formats of other tools.
+//! What a trace looks like outside: text for people, JSON for programs, and the formats of other tools.
+//!
+//! - [`text`]: the callable table, the rounds table and the call tree, in the formats that scripts parse
+//! - [`json`]: the same and the integrity facts, as one object on one line
+//! - [`chrome`]: a timeline for Perfetto and `chrome://tracing`, streamed
+//!
+//! Everything here writes to an [`std::io::Write`] and computes nothing that the model does not offer.
+//!
+//! A program that made a log and wants to show it, all in one process:
+//!
+//! ```no_run
+//! use simpler_trace_export::{chrome, text};
+//! use simpler_trace_ingest::{Source, read};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let reading = read(&[Source::path("out/demo/log")])?;
+//! for warning in simpler_trace_model::warnings(&reading.trace) {
+//!     eprintln!("{warning}");
+//! }
+//! let callables = reading.trace.callables();
+//! text::table(&mut std::io::stdout().lock(), &callables)?;
+//! let file = std::fs::File::create("out/demo/trace.json")?;
+//! let spans = chrome::write(&mut std::io::BufWriter::new(file), &reading.trace, chrome::Lanes::Thread)?;
+//! let decode = callables.iter().find(|callable| callable.display_label() == "decode");
+//! # let _ = (spans, decode);
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod chrome;
+pub mod json;
+pub mod text;
+mod writer;

@@ -1,0 +1,240 @@
+//! The stable interface for programs: one object on one line. Keys are snake_case and end in their unit;
+//! they are only ever added to. A value that the log does not hold has no key.
+
+use crate::writer::Json;
+use simpler_trace_ingest::Reading;
+use simpler_trace_model::{Callable, Facts, Named, Stats, decode_tie};
+use std::io::{self, Write};
+
+/// How many complaints are listed; all are counted.
+pub const COMPLAINTS_MAX: usize = 10;
+
+/// What `simpler timing --json` prints.
+///
+/// # Errors
+/// As `out`.
+pub fn timing(out: &mut (impl Write + ?Sized), reading: &Reading, callables: &[Callable]) -> io::Result<()> {
+    let mut json = Json::new(&mut *out);
+    json.object(|json| {
+        json.key("callables")?;
+        json.array(|json| callables.iter().try_for_each(|one| callable(json, one)))?;
+        let tie = decode_tie(callables);
+        if !tie.is_empty() {
+            json.key("decode_tie")?;
+            json.array(|json| tie.iter().try_for_each(|one| hid(json, one.hid)))?;
+        }
+        json.key("integrity")?;
+        json.object(|json| integrity(json, reading))
+    })?;
+    writeln!(out)
+}
+
+/// What `simpler check --json` prints; `error` is the sentence if the input is unusable.
+///
+/// # Errors
+/// As `out`.
+pub fn check(
+    out: &mut (impl Write + ?Sized),
+    reading: &Reading,
+    facts: &Facts,
+    error: Option<&str>,
+) -> io::Result<()> {
+    let mut json = Json::new(&mut *out);
+    json.object(|json| {
+        integrity(json, reading)?;
+        for (key, value) in [
+            ("missing_root", facts.missing_root),
+            ("orphans", facts.orphans),
+            ("callables", facts.callables),
+            ("device_spans", facts.device_spans),
+            ("external", facts.external),
+            ("scheduler", facts.scheduler),
+            ("prewarm", facts.prewarm),
+            ("rounds", facts.rounds),
+            ("incomplete_rounds", facts.incomplete_rounds),
+            ("device_n", facts.device_n),
+            ("warm_runs", facts.warm_runs),
+            ("lanes", facts.lanes),
+        ] {
+            json.key(key)?;
+            json.integer(value)?;
+        }
+        json.key("root_n")?;
+        json.integer(facts.root.map_or(0, |root| root.n))?;
+        if let Some(root) = facts.root {
+            statistics(json, "root_", &root)?;
+        }
+        for (key, value) in [
+            ("effective_us", facts.effective_us),
+            ("slot_interval_us", facts.slot_interval_us),
+            ("device_slack_us", facts.device_slack_us),
+            ("skew_us", facts.skew_us),
+            ("min_sum_us", facts.min_sum_us),
+        ] {
+            if let Some(value) = value {
+                json.key(key)?;
+                json.float(value)?;
+            }
+        }
+        if !facts.effective_us_by_inv.is_empty() {
+            json.key("effective_us_by_inv")?;
+            json.object(|json| {
+                facts.effective_us_by_inv.iter().try_for_each(|(inv, us)| {
+                    json.key(&inv.to_string())?;
+                    json.float(*us)
+                })
+            })?;
+        }
+        if let Some(pid) = facts.straggler_pid {
+            json.key("straggler_pid")?;
+            json.integer(pid)?;
+        }
+        if let Some(ts) = facts.host_min_ts {
+            json.key("host_min_ts")?;
+            json.integer(ts)?;
+        }
+        json.key("wall_ns")?;
+        json.array(|json| facts.wall_ns.iter().try_for_each(|ns| json.integer(*ns)))?;
+        json.key("names")?;
+        json.array(|json| facts.names.iter().try_for_each(|name| json.text(name)))?;
+        if facts.names.len() < facts.spans {
+            json.key("names_cut")?;
+            json.boolean(true)?;
+        }
+        complaints(json, reading)?;
+        if let Some(error) = error {
+            json.key("error")?;
+            json.text(error)?;
+        }
+        Ok(())
+    })?;
+    writeln!(out)
+}
+
+/// What can be said where there is nothing to read at all.
+///
+/// # Errors
+/// As `out`.
+pub fn unusable(out: &mut (impl Write + ?Sized), error: &str) -> io::Result<()> {
+    let mut json = Json::new(&mut *out);
+    json.object(|json| {
+        json.key("error")?;
+        json.text(error)
+    })?;
+    writeln!(out)
+}
+
+fn integrity<W: Write>(json: &mut Json<W>, reading: &Reading) -> io::Result<()> {
+    let trace = &reading.trace;
+    let counts = trace.counts();
+    let anchors = trace.lives().iter().filter(|life| life.anchor.is_some()).count();
+    for (key, value) in [
+        ("bytes", reading.bytes),
+        ("heads", counts.heads),
+        ("spans", trace.spans().len() as u64),
+        ("torn", counts.torn),
+        ("malformed", counts.malformed),
+        ("unknown_version", counts.unknown_version),
+        ("joined_lines", counts.joined_lines),
+        ("duplicates", counts.duplicates),
+        ("truncated_records", counts.truncated_records),
+        ("truncated_fields", counts.truncated_fields),
+        ("quoted", counts.quoted),
+        ("impossible_times", counts.impossible_times),
+        ("unreadable", counts.unreadable),
+        ("dropped", trace.dropped()),
+        ("anchors", anchors as u64),
+        ("process_lives", trace.lives().len() as u64),
+        ("invocations", trace.invocations().len() as u64),
+    ] {
+        json.key(key)?;
+        json.integer(value)?;
+    }
+    json.key("pids_without_anchor")?;
+    json.array(|json| trace.pids_without_anchor().iter().try_for_each(|pid| json.integer(*pid)))?;
+    json.key("lossy")?;
+    json.boolean(trace.is_lossy())
+}
+
+fn complaints<W: Write>(json: &mut Json<W>, reading: &Reading) -> io::Result<()> {
+    json.key("complaint_counts")?;
+    json.object(|json| {
+        reading.complaints.counts().try_for_each(|(kind, count)| {
+            json.key(kind)?;
+            json.integer(count)
+        })
+    })?;
+    json.key("complaints")?;
+    json.array(|json| {
+        reading.complaints.first().iter().take(COMPLAINTS_MAX).try_for_each(|complaint| {
+            json.object(|json| {
+                json.key("source")?;
+                json.text(&complaint.source)?;
+                json.key("offset")?;
+                json.integer(complaint.offset)?;
+                json.key("kind")?;
+                json.text(complaint.reason.kind())?;
+                json.key("reason")?;
+                json.text(&complaint.reason.to_string())
+            })
+        })
+    })
+}
+
+fn callable<W: Write>(json: &mut Json<W>, callable: &Callable) -> io::Result<()> {
+    json.object(|json| {
+        json.key("hid")?;
+        hid(json, callable.hid)?;
+        json.key("label")?;
+        json.text(&callable.display_label())?;
+        json.key("invocations")?;
+        json.integer(callable.invocations.len())?;
+        json.key("missing_root")?;
+        json.integer(callable.missing_roots)?;
+        json.key("root_name")?;
+        json.text(&callable.root_name)?;
+        if let Some(root) = callable.roots.first() {
+            json.key("root_n")?;
+            json.integer(root.stats.n)?;
+            statistics(json, "root_", &root.stats)?;
+        }
+        json.key("stages")?;
+        json.array(|json| callable.stages.iter().try_for_each(|one| stage(json, one)))?;
+        if let Some(ns) = callable.effective_mean_ns {
+            json.key("effective_mean_ns")?;
+            json.integer(ns)?;
+        }
+        Ok(())
+    })
+}
+
+fn stage<W: Write>(json: &mut Json<W>, stage: &Named) -> io::Result<()> {
+    json.object(|json| {
+        json.key("name")?;
+        json.text(&stage.name)?;
+        json.key("device")?;
+        json.boolean(stage.device)?;
+        json.key("n")?;
+        json.integer(stage.stats.n)?;
+        statistics(json, "", &stage.stats)
+    })
+}
+
+/// `<prefix>mean_ns` and the rest, in whole ns.
+fn statistics<W: Write>(json: &mut Json<W>, prefix: &str, stats: &Stats) -> io::Result<()> {
+    for (name, value) in [
+        ("mean_ns", stats.mean_ns),
+        ("median_ns", stats.median_ns as i64),
+        ("min_ns", stats.min_ns),
+        ("max_ns", stats.max_ns),
+    ] {
+        json.key(&format!("{prefix}{name}"))?;
+        json.integer(value)?;
+    }
+    Ok(())
+}
+
+/// A `hid` as the log writes it: 64 bits do not fit the numbers of every JSON reader.
+fn hid<W: Write>(json: &mut Json<W>, hid: u64) -> io::Result<()> {
+    json.text(&format!("{hid:x}"))
+}

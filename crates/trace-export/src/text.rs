@@ -1,0 +1,203 @@
+//! Text tables, in the formats that other people's scripts parse.
+//!
+//! A value that the log does not hold is `–`, never 0, and no mean includes it.
+
+use simpler_trace_ingest::Reading;
+use simpler_trace_model::{CallTree, Callable, Facts, Node, Round, Rounds, Stage, Trace};
+use std::io::{self, Write};
+
+/// What stands for a value that the log does not hold.
+const MISSING: &str = "–";
+
+fn us(ns: impl Into<f64>) -> f64 {
+    ns.into() / 1000.0
+}
+
+fn us_of(ns: i64) -> String {
+    format!("{:.1}", us(ns as f64))
+}
+
+fn us_or_missing(ns: Option<f64>) -> String {
+    ns.map_or_else(|| MISSING.to_owned(), |ns| format!("{:.1}", us(ns)))
+}
+
+/// The callable table: for each callable its root, then its stages.
+///
+/// A callable that lost roots says of how many invocations its root figures are.
+///
+/// # Errors
+/// As `out`.
+pub fn table(out: &mut impl Write, callables: &[Callable]) -> io::Result<()> {
+    for callable in callables {
+        let (hid, n) = (callable.hid, callable.invocations.len());
+        writeln!(out, "callable hid={hid:x} — {n} invocation(s)")?;
+        if callable.roots.is_empty() {
+            let name = &callable.root_name;
+            writeln!(out, "  {name}: mean={MISSING} min={MISSING} max={MISSING} (root lost in all {n})")?;
+        }
+        for root in &callable.roots {
+            let stats = &root.stats;
+            let (mean, min, max) = (us_of(stats.mean_ns), us_of(stats.min_ns), us_of(stats.max_ns));
+            write!(out, "  {}: mean={mean}us min={min}us max={max}us", root.name)?;
+            match callable.missing_roots {
+                0 => writeln!(out)?,
+                lost => writeln!(out, " (n={}, root lost in {lost})", stats.n)?,
+            }
+        }
+        for stage in &callable.stages {
+            let indent = 2 + 2 * stage.name.matches('.').count();
+            let (mean, n) = (us_of(stage.stats.mean_ns), stage.stats.n);
+            writeln!(out, "{:indent$}{}: mean={mean}us (n={n})", "", stage.name)?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// A column of the rounds table.
+struct Column {
+    title: &'static str,
+    mean_title: &'static str,
+    value: fn(&Round) -> Option<i64>,
+}
+
+const HOST: Column = Column { title: "Host (us)", mean_title: "Avg Host", value: |round| round.host_ns };
+const DEVICE: Column =
+    Column { title: "Device (us)", mean_title: "Avg Device", value: |round| round.device_ns };
+/// The columns besides the host's, which appear only if some round has more than 0 in them.
+const OTHERS: [Column; 4] = [
+    DEVICE,
+    Column { title: "Effective (us)", mean_title: "Avg Effective", value: |round| round.effective_ns },
+    Column { title: "Orch (us)", mean_title: "Avg Orch", value: |round| round.orch_ns },
+    Column { title: "Sched (us)", mean_title: "Avg Sched", value: |round| round.sched_ns },
+];
+
+/// The rounds table of the busiest callable, one line a run, then the means.
+///
+/// # Errors
+/// As `out`.
+pub fn rounds(out: &mut impl Write, rounds: &Rounds) -> io::Result<()> {
+    let shown: Vec<&Column> = std::iter::once(&HOST)
+        .chain(OTHERS.iter().filter(|column| rounds.rounds.iter().any(|r| (column.value)(r) > Some(0))))
+        .collect();
+
+    let mut header = format!("  {:<6}", "Round");
+    for column in &shown {
+        header.push_str(&format!("  {:>12}", column.title));
+    }
+    writeln!(out, "{header}")?;
+    writeln!(out, "  {}", "-".repeat(header.chars().count() - 2))?;
+    for (number, round) in rounds.rounds.iter().enumerate() {
+        write!(out, "  {number:<6}")?;
+        for column in &shown {
+            let value = us_or_missing((column.value)(round).map(|ns| ns as f64));
+            write!(out, "  {value:>12}")?;
+        }
+        writeln!(out)?;
+    }
+
+    let n = rounds.rounds.len();
+    let mut means: Vec<String> = Vec::new();
+    for column in &shown {
+        let mean = rounds.mean(column.value);
+        let text = us_or_missing(mean.map(|(ns, _)| ns));
+        let share = match mean {
+            Some((_, k)) if column.title == DEVICE.title => format!(" [{k}/{n}]"),
+            _ => String::new(),
+        };
+        means.push(format!("{}: {text} us{share}", column.mean_title));
+    }
+    writeln!(out, "  {}  ({n} rounds)", means.join("  |  "))?;
+
+    if let Some(host) = rounds.trimmed(HOST.value) {
+        write!(out, "  Trimmed Avg Host: {:.1} us", us(host.mean_ns))?;
+        if let Some(device) = rounds.trimmed(DEVICE.value) {
+            write!(out, "  |  Trimmed Avg Device: {:.1} us", us(device.mean_ns))?;
+        }
+        let each = host.dropped_each;
+        writeln!(out, "  (dropped {each} low + {each} high, {} rounds used)", host.used)?;
+    }
+    Ok(())
+}
+
+/// The call tree of each callable, values the medians over its invocations.
+///
+/// # Errors
+/// As `out`.
+pub fn tree(out: &mut impl Write, trace: &Trace, callables: &[Callable]) -> io::Result<()> {
+    for callable in callables {
+        let (hid, label, n) = (callable.hid, callable.display_label(), callable.invocations.len());
+        match n {
+            1 => writeln!(out, "callable hid={hid:x} ({label}) — 1 invocation")?,
+            _ => writeln!(out, "callable hid={hid:x} ({label}) — median of {n} invocation(s)")?,
+        }
+        let tree = trace.call_tree(callable);
+        level(out, &tree, &tree.roots, 0)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn line(out: &mut impl Write, depth: usize, leaf: &str, device: bool, ns: Option<f64>) -> io::Result<()> {
+    let tag = if device { "[dev]" } else { "" };
+    writeln!(out, "{:2$}{leaf:<22}{tag:>6}  {:>12} us", "", us_or_missing(ns), 2 * depth)
+}
+
+/// The nodes of one level. Orchestrator and schedulers run side by side: where both are there, the window
+/// that they cover together takes their place.
+fn level(out: &mut impl Write, tree: &CallTree, nodes: &[Node], depth: usize) -> io::Result<()> {
+    let of = |stage| nodes.iter().find(|node| node.stage == Some(stage));
+    let mut pair = of(Stage::Orch).zip(of(Stage::Sched));
+    let both = pair.is_some();
+    for node in nodes {
+        if both && matches!(node.stage, Some(Stage::Orch | Stage::Sched)) {
+            if let Some((orch, sched)) = pair.take() {
+                line(out, depth, "Effective", true, tree.effective_median_ns)?;
+                let (orch, sched) = (us(orch.median_ns), us(sched.median_ns));
+                writeln!(out, "{:1$}orch {orch:.1}  ∥  sched {sched:.1}   (concurrent)", "", 2 * depth + 2)?;
+            }
+            continue;
+        }
+        line(out, depth, &node.leaf, node.device, Some(node.median_ns))?;
+        level(out, tree, &node.children, depth + 1)?;
+    }
+    Ok(())
+}
+
+/// What `simpler check` prints: a fact a line.
+///
+/// # Errors
+/// As `out`.
+pub fn facts(out: &mut impl Write, reading: &Reading, facts: &Facts) -> io::Result<()> {
+    let counts = reading.trace.counts();
+    let rows: [(&str, u64, &str); 20] = [
+        ("heads", counts.heads, "span records, whole or not"),
+        ("spans", facts.spans as u64, "whole span records, repeats left out"),
+        ("torn", counts.torn, "cut or glued"),
+        ("malformed", counts.malformed, "a field outside the grammar"),
+        ("unknown version", counts.unknown_version, "of a version other than 1"),
+        ("duplicates", counts.duplicates, "repeat an earlier record"),
+        ("dropped", facts.dropped, "lost before they reached the log"),
+        ("joined lines", counts.joined_lines, "lines with more than one record"),
+        ("cut records", counts.truncated_records, "by their writer, at the length limit"),
+        ("cut fields", counts.truncated_fields, "names and attributes, by their writer"),
+        ("process lives", facts.process_lives as u64, ""),
+        ("anchors", facts.anchors as u64, "lives with wall time"),
+        ("callables", facts.callables as u64, ""),
+        ("invocations", facts.invocations as u64, ""),
+        ("missing root", facts.missing_root as u64, "invocations without their whole duration"),
+        ("orphans", facts.orphans as u64, "spans whose parent is missing"),
+        ("device spans", facts.device_spans as u64, ""),
+        ("scheduler spans", facts.scheduler as u64, ""),
+        ("external spans", facts.external as u64, ""),
+        ("incomplete rounds", facts.incomplete_rounds as u64, "rounds that lack a rank or a root"),
+    ];
+    for (name, value, meaning) in rows {
+        match meaning {
+            "" => writeln!(out, "{name:<18}{value:>10}")?,
+            _ => writeln!(out, "{name:<18}{value:>10}  {meaning}")?,
+        }
+    }
+    let whole = !reading.trace.is_lossy() && facts.incomplete_rounds == 0;
+    writeln!(out, "{}", if whole { "nothing is known to be lost" } else { "records are lost: see above" })
+}
