@@ -1,2 +1,50 @@
-//! The binary `simpler`.
-fn main() {}
+//! The binary `simpler`: arguments and printing; every computation is in the crates.
+//!
+//! Exit codes: 0 fine, 1 the answer is "no", 2 unusable input or arguments. A reader that goes away, as
+//! `head` does, ends the program quietly.
+
+mod check;
+mod log;
+mod timing;
+
+use clap::{Parser, Subcommand};
+use std::io;
+use std::process::ExitCode;
+
+/// Explains where an accelerator runtime's time goes, from nothing but its log.
+#[derive(Parser)]
+#[command(name = "simpler", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Timing(timing::Timing),
+    Check(check::Check),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Timing(timing) => timing.run(),
+        Command::Check(check) => check.run(),
+    };
+    outcome.unwrap_or_else(|error| {
+        let pipe_closed = error
+            .chain()
+            .filter_map(|cause| cause.downcast_ref::<io::Error>())
+            .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe);
+        if pipe_closed {
+            return ExitCode::SUCCESS;
+        }
+        eprintln!("simpler: {error:#}");
+        UNUSABLE.into()
+    })
+}
+
+/// The answer is "no".
+const NO: u8 = 1;
+
+/// The input or the arguments cannot be used.
+const UNUSABLE: u8 = 2;

@@ -1,0 +1,58 @@
+//! The log arguments that the reading commands share, and what is said about a log before any number.
+
+use simpler_trace_ingest::{Reading, Source, read};
+use simpler_trace_model::warnings;
+use std::path::PathBuf;
+
+/// How many complaints are printed; all are counted.
+const COMPLAINTS_SHOWN: usize = 10;
+
+#[derive(clap::Args)]
+pub(crate) struct Logs {
+    /// Files, directories that hold host.*.log, or - for standard input; gz and zst are unpacked
+    #[arg(value_name = "LOG", required = true)]
+    logs: Vec<PathBuf>,
+}
+
+impl Logs {
+    /// Reads them all. The error is a sentence.
+    pub(crate) fn read(&self) -> Result<Reading, String> {
+        let sources: Vec<Source> = self.logs.iter().map(Source::argument).collect();
+        read(&sources).map_err(|error| error.to_string())
+    }
+
+    /// Why there is nothing to compute from, as a sentence; `None` if there is something.
+    pub(crate) fn unusable(&self, reading: &Reading) -> Option<String> {
+        if !reading.trace.spans().is_empty() {
+            return None;
+        }
+        let names: Vec<String> = self.logs.iter().map(|log| log.display().to_string()).collect();
+        let names = names.join(", ");
+        let heads = reading.trace.counts().heads;
+        Some(if reading.bytes == 0 {
+            format!("no [STRACE] markers found: {names} is empty")
+        } else if heads > 0 {
+            format!("no complete [STRACE] record found in {names}, only {heads} damaged")
+        } else {
+            format!(
+                "no [STRACE] markers found in {names}; spans are logged at level TIMING, so the log's \
+                 threshold must be timing, info or debug"
+            )
+        })
+    }
+}
+
+/// Says on stderr what is wrong with a log.
+pub(crate) fn complain(reading: &Reading) {
+    for warning in warnings(&reading.trace) {
+        eprintln!("{warning}");
+    }
+    let complaints = &reading.complaints;
+    for complaint in complaints.first().iter().take(COMPLAINTS_SHOWN) {
+        eprintln!("{complaint}");
+    }
+    let more = complaints.total().saturating_sub(COMPLAINTS_SHOWN as u64);
+    if more > 0 {
+        eprintln!("and {more} more complaints");
+    }
+}
