@@ -1,9 +1,8 @@
 //! Launches: the gate, exclusivity, status, reuse of the threads.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use simpler_platform::{Platform, PlatformError};
@@ -27,24 +26,48 @@ fn wait_for(event: &EventCount, what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+/// Who executed: kernel thread ids, in the order of arrival.
+#[derive(Default)]
+struct Roll {
+    threads: [AtomicI32; 8],
+    arrived: AtomicUsize,
+    bell: EventCount,
+}
+
+impl Roll {
+    fn sign(&self) {
+        // SAFETY: always sound.
+        let thread = unsafe { libc::gettid() };
+        let place = self.arrived.fetch_add(1, Ordering::AcqRel);
+        self.threads[place].store(thread, Ordering::Release);
+        self.bell.notify_all();
+    }
+
+    fn signed(&self) -> HashSet<i32> {
+        self.threads
+            .iter()
+            .map(|thread| thread.load(Ordering::Acquire))
+            .filter(|&thread| thread != 0)
+            .collect()
+    }
+}
+
 #[test]
 fn exactly_the_logical_threads_execute_at_each_launch() {
     let chip = support::chip();
     for _ in 0..50 {
-        let executed = Arc::new(Mutex::new(HashSet::<ThreadId>::new()));
-        let all_there = Arc::new(EventCount::new());
+        let roll = Arc::new(Roll::default());
         let run = {
-            let (executed, all_there) = (Arc::clone(&executed), Arc::clone(&all_there));
+            let roll = Arc::clone(&roll);
             program(move |_, _| {
-                assert!(executed.lock().unwrap().insert(std::thread::current().id()));
-                all_there.notify_all();
+                roll.sign();
                 // All four are inside at once: they are four threads, not one after the other.
-                wait_for(&all_there, "the fourth arrival", || executed.lock().unwrap().len() == 4);
+                wait_for(&roll.bell, "the fourth arrival", || roll.signed().len() == 4);
                 0
             })
         };
         assert_eq!(chip.launch(run).unwrap().wait().status, 0);
-        assert_eq!(executed.lock().unwrap().len(), 4);
+        assert_eq!((roll.arrived.load(Ordering::Acquire), roll.signed().len()), (4, 4));
     }
 }
 
@@ -83,20 +106,22 @@ fn a_launch_is_done_when_wait_would_not_wait() {
 #[test]
 fn a_thousand_launches_reuse_the_threads() {
     let chip = support::chip();
-    let seen = Arc::new(Mutex::new(HashSet::<ThreadId>::new()));
-    let executions = Arc::new(AtomicUsize::new(0));
+    let mut threads = HashSet::new();
     let started = Instant::now();
     for _ in 0..1000 {
-        let (seen, executions) = (Arc::clone(&seen), Arc::clone(&executions));
-        let run = program(move |_, _| {
-            seen.lock().unwrap().insert(std::thread::current().id());
-            executions.fetch_add(1, Ordering::Relaxed);
-            0
-        });
+        let roll = Arc::new(Roll::default());
+        let run = {
+            let roll = Arc::clone(&roll);
+            program(move |_, _| {
+                roll.sign();
+                0
+            })
+        };
         assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+        assert_eq!(roll.arrived.load(Ordering::Acquire), 4);
+        threads.extend(roll.signed());
     }
-    assert_eq!(executions.load(Ordering::Relaxed), 4000);
-    assert!(seen.lock().unwrap().len() <= 6);
+    assert!(threads.len() <= 6, "{threads:?}");
     // Tens of µs each where nothing else runs; the rest is for sanitizers and busy machines.
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
