@@ -21,6 +21,8 @@ pub const SPAN_WINDOW_BYTES: usize = 4096;
 
 const _: () = assert!(SPAN_WINDOW_BYTES >= 8 * RECORD_BYTES);
 
+const LEVEL_NAME_BYTES_MAX: usize = "TIMING".len();
+
 /// What stands in front of a record's body, as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawEnvelope<'a> {
@@ -170,10 +172,17 @@ pub fn parse_envelope(bytes: &[u8]) -> Option<(RawEnvelope<'_>, &[u8])> {
     let (digits, thread) = leading_hex(rest);
     let thread = nonempty(digits, thread)?;
     let rest = rest[digits..].strip_prefix(b"][")?;
-    let (level, rest) = Level::ALL
-        .into_iter()
-        .find_map(|level| Some((level, rest.strip_prefix(level.name().as_bytes())?.strip_prefix(b"] ")?)))?;
-    let func_end = rest.iter().take(RECORD_BYTES).position(|b| matches!(b, b':' | b'\n' | b'\r'))?;
+    let level_end = first(rest, LEVEL_NAME_BYTES_MAX + 1).iter().position(|b| *b == b']')?;
+    let level = match &rest[..level_end] {
+        b"DEBUG" => Level::Debug,
+        b"INFO" => Level::Info,
+        b"TIMING" => Level::Timing,
+        b"WARN" => Level::Warn,
+        b"ERROR" => Level::Error,
+        _ => return None,
+    };
+    let rest = rest[level_end..].strip_prefix(b"] ")?;
+    let func_end = first(rest, RECORD_BYTES).iter().position(|b| matches!(b, b':' | b'\n' | b'\r'))?;
     let (func, rest) = rest.split_at(func_end);
     let body = rest.strip_prefix(b": ")?;
     Some((RawEnvelope { mono_ns, thread, level, func }, body))
@@ -247,7 +256,12 @@ pub fn parse_span(bytes: &[u8], input: Input) -> SpanParse<'_> {
         Err(HeadStop::RanOut) if edge == Edge::More => return SpanParse::Incomplete,
         Err(HeadStop::RanOut) => return SpanParse::NotHead,
     }
-    match scan.span(edge) {
+    let span = scan.fields().and_then(|span| {
+        let (attrs, record, end) = scan.attributes(edge)?;
+        let attrs = trim_blanks(&scan.rest[..attrs]);
+        Ok((RawSpan { attrs, end, ..span }, window.len() - scan.rest.len() + record))
+    });
+    match span {
         Ok((span, len)) => SpanParse::Span(span, len),
         Err(Stop::RanOut) if edge == Edge::More => SpanParse::Incomplete,
         Err(Stop::RanOut | Stop::Cut) => SpanParse::Torn,
@@ -287,64 +301,69 @@ impl Stop {
     }
 }
 
-/// A position in the bytes of one record.
+/// What is left of the bytes of one record.
 struct Scan<'a> {
-    bytes: &'a [u8],
-    at: usize,
+    rest: &'a [u8],
 }
 
 impl<'a> Scan<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        Scan { bytes, at: 0 }
+        Scan { rest: bytes }
     }
 
     fn peek(&self) -> Option<u8> {
-        self.bytes.get(self.at).copied()
+        self.rest.first().copied()
     }
 
-    fn rest(&self) -> &'a [u8] {
-        self.bytes.get(self.at..).unwrap_or(&[])
+    fn skip(&mut self, count: usize) {
+        self.rest = self.rest.get(count..).unwrap_or(&[]);
     }
 
-    /// Skips blanks and returns how many there were.
-    fn blanks(&mut self) -> usize {
-        let count = self.rest().iter().take_while(|b| is_blank(**b)).count();
-        self.at += count;
-        count
+    /// Skips blanks and tells whether there were any.
+    #[inline]
+    fn blanks(&mut self) -> bool {
+        let before = self.rest.len();
+        while let [byte, rest @ ..] = self.rest
+            && is_blank(*byte)
+        {
+            self.rest = rest;
+        }
+        self.rest.len() < before
     }
 
     /// Skips what a terminal or a collector puts around a line to colour it: `ESC [ 0 m` and the like.
     fn colour_codes(&mut self) {
-        while let Some(code) = self.rest().strip_prefix(b"\x1b[") {
+        while let Some(code) = self.rest.strip_prefix(b"\x1b[") {
             let parameters = code.iter().take_while(|b| matches!(b, b'0'..=b'9' | b';')).count();
-            if code.get(parameters) != Some(&b'm') {
-                return;
+            match code[parameters..].strip_prefix(b"m") {
+                Some(rest) => self.rest = rest,
+                None => return,
             }
-            self.at += b"\x1b[".len() + parameters + 1;
         }
     }
 
     /// One `key=<decimal>` after blanks, for records whose damage is not classified.
     fn pair(&mut self, key: &str) -> Option<u64> {
-        if self.blanks() == 0 {
+        if !self.blanks() {
             return None;
         }
-        let rest = self.rest().strip_prefix(key.as_bytes())?;
-        let (digits, value) = leading_decimal(rest);
-        self.at += key.len() + digits;
+        self.rest = self.rest.strip_prefix(key.as_bytes())?;
+        let (digits, value) = leading_decimal(self.rest);
+        self.skip(digits);
         nonempty(digits, value)
     }
 
     /// The marker and the version, `None` for one that exceeds a `u64`.
+    #[inline]
     fn head(&mut self, edge: Edge) -> Result<Option<u64>, HeadStop> {
         self.expect(SPAN_MARKER)?;
-        match self.blanks() {
-            0 if self.peek().is_some() => return Err(HeadStop::NotHead),
-            0 => return Err(HeadStop::RanOut),
-            _ => self.expect(Field::Version.key().as_bytes())?,
+        match (self.blanks(), self.peek()) {
+            (true, _) => self.expect(b"v=")?,
+            (false, None) => return Err(HeadStop::RanOut),
+            (false, Some(_)) => return Err(HeadStop::NotHead),
         }
-        let (digits, version) = leading_decimal(self.rest());
-        self.at += digits;
+        let (digits, version) = leading_decimal(self.rest);
+        self.skip(digits);
         match self.peek() {
             // The next byte may be one more digit.
             None if digits == 0 || edge == Edge::More => Err(HeadStop::RanOut),
@@ -353,19 +372,21 @@ impl<'a> Scan<'a> {
         }
     }
 
-    fn expect(&mut self, text: &[u8]) -> Result<(), HeadStop> {
-        for byte in text {
-            match self.peek() {
-                None => return Err(HeadStop::RanOut),
-                Some(found) if found != *byte => return Err(HeadStop::NotHead),
-                Some(_) => self.at += 1,
+    #[inline]
+    fn expect<const N: usize>(&mut self, text: &[u8; N]) -> Result<(), HeadStop> {
+        match self.rest.strip_prefix(text) {
+            Some(rest) => {
+                self.rest = rest;
+                Ok(())
             }
+            None if text.starts_with(self.rest) => Err(HeadStop::RanOut),
+            None => Err(HeadStop::NotHead),
         }
-        Ok(())
     }
 
-    /// Everything behind the version: the fields, the attributes, the end.
-    fn span(&mut self, edge: Edge) -> Result<(RawSpan<'a>, usize), Stop> {
+    /// Everything behind the version, except the attributes and the end.
+    #[inline]
+    fn fields(&mut self) -> Result<RawSpan<'a>, Stop> {
         self.number_ends(Field::Version)?;
         let pid = self.unsigned(Field::Pid)?;
         let tid = self.unsigned(Field::Tid)?;
@@ -376,50 +397,54 @@ impl<'a> Scan<'a> {
         let name = self.name()?;
         let ts = self.time(Field::Ts)?;
         let dur = self.time(Field::Dur)?;
-        let attrs_at = self.at;
-        let (attrs_end, record_end, end) = self.attributes(edge)?;
-        let attrs = trim_blanks(&self.bytes[attrs_at..attrs_end]);
-        Ok((RawSpan { pid, tid, inv, hid, depth, name, ts, dur, attrs, end }, record_end))
+        Ok(RawSpan { pid, tid, inv, hid, depth, name, ts, dur, attrs: &[], end: RecordEnd::Line })
     }
+
+    // From here on inlining is forced where the field is known: its key is then compared as one number.
 
     /// Skips the blanks in front of a field, and its key.
+    #[inline(always)]
     fn key(&mut self, field: Field) -> Result<(), Stop> {
         self.blanks();
-        for byte in field.key().bytes() {
-            match self.peek() {
-                Some(found) if found == byte => self.at += 1,
-                _ => return Err(self.stop(field, Fault::Missing)),
+        match self.rest.strip_prefix(field.key().as_bytes()) {
+            Some(rest) => {
+                self.rest = rest;
+                Ok(())
             }
+            None => Err(self.stop_within_key(field)),
         }
-        Ok(())
     }
 
+    #[inline(always)]
     fn unsigned(&mut self, field: Field) -> Result<u64, Stop> {
         self.key(field)?;
-        self.number(field, leading_decimal)
+        self.number(field, leading_decimal(self.rest))
     }
 
+    #[inline(always)]
     fn hex(&mut self, field: Field) -> Result<u64, Stop> {
         self.key(field)?;
-        self.number(field, leading_hex)
+        self.number(field, leading_hex(self.rest))
     }
 
+    #[inline(always)]
     fn time(&mut self, field: Field) -> Result<i64, Stop> {
         let value = self.unsigned(field)?;
         i64::try_from(value).map_err(|_| Stop::bad(field, Fault::OutOfRange))
     }
 
-    fn number(&mut self, field: Field, leading: fn(&[u8]) -> (usize, Option<u64>)) -> Result<u64, Stop> {
-        let (digits, value) = leading(self.rest());
+    #[inline(always)]
+    fn number(&mut self, field: Field, (digits, value): (usize, Option<u64>)) -> Result<u64, Stop> {
         if digits == 0 {
             return Err(self.stop(field, Fault::NotANumber));
         }
-        self.at += digits;
+        self.skip(digits);
         self.number_ends(field)?;
         value.ok_or(Stop::bad(field, Fault::OutOfRange))
     }
 
     /// Only white space proves that a number was not cut. Behind the last field the line may end.
+    #[inline]
     fn number_ends(&self, field: Field) -> Result<(), Stop> {
         match self.peek() {
             Some(b) if is_blank(b) => Ok(()),
@@ -428,44 +453,58 @@ impl<'a> Scan<'a> {
         }
     }
 
+    #[inline]
     fn name(&mut self) -> Result<&'a [u8], Stop> {
         self.key(Field::Name)?;
-        let rest = self.rest();
-        let len = rest.iter().position(|b| is_blank(*b) || ends_field(*b)).unwrap_or(rest.len());
-        self.at += len;
-        match self.peek() {
-            Some(b) if !is_blank(b) => Err(Stop::Cut),
-            Some(_) if len == 0 => Err(Stop::bad(Field::Name, Fault::Empty)),
-            Some(_) => Ok(&rest[..len]),
-            None => Err(Stop::RanOut),
+        let len = self.rest.iter().position(|b| class(*b) != 0).ok_or(Stop::RanOut)?;
+        let (name, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        if rest.first().is_some_and(|b| ends_field(*b)) {
+            return Err(Stop::Cut);
         }
+        if name.is_empty() {
+            return Err(Stop::bad(Field::Name, Fault::Empty));
+        }
+        Ok(name)
     }
 
-    /// The end of the attributes, the end of the record, and what that is.
+    /// How many bytes of attributes follow, how many of the record, and what ends it.
+    #[inline]
     fn attributes(&self, edge: Edge) -> Result<(usize, usize, RecordEnd), Stop> {
         let mut attrs_end = None;
-        for (offset, &byte) in self.rest().iter().enumerate() {
-            let at = self.at + offset;
-            match byte {
+        let mut at = 0;
+        while let Some(ahead) = self.rest[at..].iter().position(|b| ends_field(*b)) {
+            at += ahead;
+            match self.rest[at] {
                 b'\n' | b'\r' => return Ok((attrs_end.unwrap_or(at), at, RecordEnd::Line)),
-                b'[' if starts_record(&self.bytes[at..]) => {
+                b'[' if starts_record(&self.rest[at..]) => {
                     return Ok((attrs_end.unwrap_or(at), at, RecordEnd::Record));
                 }
                 b'[' => {}
-                _ if ends_field(byte) => attrs_end = attrs_end.or(Some(at)),
-                _ => {}
+                _ => attrs_end = attrs_end.or(Some(at)),
             }
+            at += 1;
         }
-        let at = self.bytes.len();
+        let len = self.rest.len();
         match edge {
-            Edge::Window => Ok((attrs_end.unwrap_or(at), at, RecordEnd::Window)),
+            Edge::Window => Ok((attrs_end.unwrap_or(len), len, RecordEnd::Window)),
             Edge::End | Edge::More => Err(Stop::RanOut),
         }
     }
 
+    /// Tells why the key here is not that of `field`, by the first byte that differs.
+    #[cold]
+    fn stop_within_key(&mut self, field: Field) -> Stop {
+        let same =
+            self.rest.iter().zip(field.key().as_bytes()).take_while(|(found, key)| found == key).count();
+        self.skip(same);
+        self.stop(field, Fault::Missing)
+    }
+
     /// Tells why the byte here is not the one that `field` needs.
+    #[cold]
     fn stop(&self, field: Field, fault: Fault) -> Stop {
-        match self.rest() {
+        match self.rest {
             [] | [b'~'] => Stop::RanOut,
             [b'~', b'\n' | b'\r', ..] => Stop::Cut,
             [byte, ..] if ends_field(*byte) => Stop::Cut,
@@ -474,19 +513,46 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// At most the first `bytes_max` of `bytes`.
+fn first(bytes: &[u8], bytes_max: usize) -> &[u8] {
+    bytes.get(..bytes_max).unwrap_or(bytes)
+}
+
 fn nonempty(digits: usize, value: Option<u64>) -> Option<u64> {
     value.filter(|_| digits > 0)
 }
 
 /// White space within a line.
-fn is_blank(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | 0x0b | 0x0c)
-}
+const BLANK: u8 = 1;
 
 /// What no field of a span record can hold, since the encoder escapes it: control bytes and the bracket that
 /// begins every record and most prefixes.
+const ENDS_FIELD: u8 = 2;
+
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
+            b' ' | b'\t' | 0x0b | 0x0c => BLANK,
+            0..0x20 | b'[' | 0x7f => ENDS_FIELD,
+            _ => 0,
+        };
+        byte += 1;
+    }
+    classes
+};
+
+fn class(byte: u8) -> u8 {
+    CLASSES[usize::from(byte)]
+}
+
+fn is_blank(byte: u8) -> bool {
+    class(byte) == BLANK
+}
+
 fn ends_field(byte: u8) -> bool {
-    byte == b'[' || byte == 0x7f || byte < 0x20 && !is_blank(byte)
+    class(byte) == ENDS_FIELD
 }
 
 fn starts_record(bytes: &[u8]) -> bool {

@@ -3,29 +3,39 @@
 //! A span record holds nine of them. `core::fmt` takes longer for one than the whole record may cost, and
 //! `str::parse` wants text where a log has bytes.
 
-/// The decimal digits of 0 to 99, two bytes each.
-const DIGIT_PAIRS: [u8; 200] = {
-    let mut pairs = [0; 200];
+/// The decimal digits of 0 to 99.
+static DIGIT_PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
     let mut n = 0;
     while n < 100 {
-        pairs[2 * n] = b'0' + (n / 10) as u8;
-        pairs[2 * n + 1] = b'0' + (n % 10) as u8;
+        pairs[n] = [b'0' + (n / 10) as u8, b'0' + (n % 10) as u8];
         n += 1;
     }
     pairs
 };
 
-/// The hexadecimal digits of 0 to 255, two bytes each, lower case as `%x` has them.
-const HEX_PAIRS: [u8; 512] = {
+/// The hexadecimal digits of 0 to 255, lower case as `%x` has them.
+static HEX_PAIRS: [[u8; 2]; 256] = {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut pairs = [0; 512];
+    let mut pairs = [[0; 2]; 256];
     let mut n = 0;
     while n < 256 {
-        pairs[2 * n] = DIGITS[n / 16];
-        pairs[2 * n + 1] = DIGITS[n % 16];
+        pairs[n] = [DIGITS[n / 16], DIGITS[n % 16]];
         n += 1;
     }
     pairs
+};
+
+/// The value of each hexadecimal digit, 0xff for any other byte.
+static HEX_VALUES: [u8; 256] = {
+    let mut values = [0xff; 256];
+    let mut n = 0;
+    while n < 16 {
+        values[b"0123456789abcdef"[n] as usize] = n as u8;
+        values[b"0123456789ABCDEF"[n] as usize] = n as u8;
+        n += 1;
+    }
+    values
 };
 
 /// The most digits of a `u64`: in decimal 18446744073709551615.
@@ -46,13 +56,27 @@ pub(crate) fn hex_digits(value: u64) -> usize {
 /// Fills `out`, which must be [`decimal_digits`] long, with `value`.
 #[inline]
 pub(crate) fn write_decimal(out: &mut [u8], mut value: u64) {
-    let mut pairs = out.rchunks_exact_mut(2);
-    for pair in &mut pairs {
-        let at = (value % 100) as usize * 2;
-        pair.copy_from_slice(&DIGIT_PAIRS[at..at + 2]);
+    // Eight digits take one long division; their four pairs do not wait for each other.
+    const EIGHT_DIGITS: u64 = 100_000_000;
+    let (front, eights) = out.as_rchunks_mut::<8>();
+    for eight in eights.iter_mut().rev() {
+        let low = (value % EIGHT_DIGITS) as u32;
+        value /= EIGHT_DIGITS;
+        let (high, low) = (low / 10_000, low % 10_000);
+        let [pair_0, pair_1, pair_2, pair_3] =
+            [high / 100, high % 100, low / 100, low % 100].map(|pair| DIGIT_PAIRS[pair as usize]);
+        eight[..2].copy_from_slice(&pair_0);
+        eight[2..4].copy_from_slice(&pair_1);
+        eight[4..6].copy_from_slice(&pair_2);
+        eight[6..].copy_from_slice(&pair_3);
+    }
+    let mut value = value as u32;
+    let (first, pairs) = front.as_rchunks_mut::<2>();
+    for pair in pairs.iter_mut().rev() {
+        *pair = DIGIT_PAIRS[(value % 100) as usize];
         value /= 100;
     }
-    if let [first] = pairs.into_remainder() {
+    if let [first] = first {
         *first = b'0' + (value % 10) as u8;
     }
 }
@@ -60,14 +84,13 @@ pub(crate) fn write_decimal(out: &mut [u8], mut value: u64) {
 /// Fills `out`, which must be [`hex_digits`] long, with `value`.
 #[inline]
 pub(crate) fn write_hex(out: &mut [u8], mut value: u64) {
-    let mut pairs = out.rchunks_exact_mut(2);
-    for pair in &mut pairs {
-        let at = (value & 0xff) as usize * 2;
-        pair.copy_from_slice(&HEX_PAIRS[at..at + 2]);
+    let (first, pairs) = out.as_rchunks_mut::<2>();
+    for pair in pairs.iter_mut().rev() {
+        *pair = HEX_PAIRS[(value & 0xff) as usize];
         value >>= 8;
     }
-    if let [first] = pairs.into_remainder() {
-        *first = HEX_PAIRS[(value & 0xf) as usize * 2 + 1];
+    if let [first] = first {
+        *first = HEX_PAIRS[(value & 0xf) as usize][1];
     }
 }
 
@@ -98,48 +121,72 @@ fn whole(text: &[u8], leading: fn(&[u8]) -> (usize, Option<u64>)) -> Option<u64>
 #[inline]
 pub(crate) fn leading_decimal(bytes: &[u8]) -> (usize, Option<u64>) {
     let mut value: u64 = 0;
-    let mut digits = 0;
-    while let Some(digit) = bytes.get(digits).map(|b| b.wrapping_sub(b'0')).filter(|d| *d < 10) {
-        // One digit less than the longest number always fits.
-        if digits < DECIMAL_DIGITS_MAX - 1 {
-            value = value * 10 + u64::from(digit);
-        } else {
-            match value.checked_mul(10).and_then(|v| v.checked_add(u64::from(digit))) {
-                Some(next) => value = next,
-                None => return (digits + count(&bytes[digits..], |b| b.is_ascii_digit()), None),
-            }
+    let mut rest = bytes;
+    // Two times eight digits and three more always fit.
+    for _ in 0..2 {
+        if let Some((eight, behind)) = rest.split_first_chunk()
+            && let Some(eight) = eight_digits(eight)
+        {
+            value = value * 100_000_000 + u64::from(eight);
+            rest = behind;
         }
-        digits += 1;
     }
-    (digits, Some(value))
+    while let [byte, behind @ ..] = rest
+        && byte.is_ascii_digit()
+    {
+        if bytes.len() - rest.len() == DECIMAL_DIGITS_MAX - 1 {
+            return last_decimal_digits(bytes, value);
+        }
+        value = value * 10 + u64::from(byte - b'0');
+        rest = behind;
+    }
+    (bytes.len() - rest.len(), Some(value))
+}
+
+/// As [`leading_decimal`], for a number longer than 19 digits, whose first 19 are `value`.
+#[cold]
+fn last_decimal_digits(bytes: &[u8], value: u64) -> (usize, Option<u64>) {
+    let digits = bytes.iter().take_while(|b| b.is_ascii_digit()).count();
+    let value = bytes[DECIMAL_DIGITS_MAX - 1..digits]
+        .iter()
+        .try_fold(value, |value, digit| value.checked_mul(10)?.checked_add(u64::from(digit - b'0')));
+    (digits, value)
+}
+
+/// The value of eight decimal digits, all at once: each step joins neighbours, eight bytes to four pairs to
+/// two fours to the whole.
+#[inline]
+fn eight_digits(bytes: &[u8; 8]) -> Option<u32> {
+    const EVERY_BYTE: u64 = 0x0101_0101_0101_0101;
+    let text = u64::from_le_bytes(*bytes);
+    let values = text ^ (EVERY_BYTE * b'0' as u64);
+    // A byte above 9 either has a bit of its upper half set or gets one by adding 6.
+    if (values | values.wrapping_add(EVERY_BYTE * 6)) & (EVERY_BYTE * 0xf0) != 0 {
+        return None;
+    }
+    let pairs = (values * 10 + (values >> 8)) & 0x00ff_00ff_00ff_00ff;
+    let fours = (pairs * 100 + (pairs >> 16)) & 0x0000_ffff_0000_ffff;
+    Some((fours * 10_000 + (fours >> 32)) as u32)
 }
 
 /// As [`leading_decimal`], to base 16.
 #[inline]
 pub(crate) fn leading_hex(bytes: &[u8]) -> (usize, Option<u64>) {
     let mut value: u64 = 0;
-    let mut digits = 0;
-    while let Some(digit) = bytes.get(digits).and_then(|b| hex_value(*b)) {
-        if value >> 60 != 0 {
-            return (digits + count(&bytes[digits..], |b| b.is_ascii_hexdigit()), None);
-        }
+    let mut lost: u64 = 0;
+    let mut rest = bytes;
+    while let [byte, behind @ ..] = rest
+        && let Some(digit) = hex_value(*byte)
+    {
+        lost |= value >> 60;
         value = value << 4 | u64::from(digit);
-        digits += 1;
+        rest = behind;
     }
-    (digits, Some(value))
+    (bytes.len() - rest.len(), Some(value).filter(|_| lost == 0))
 }
 
 /// The value of one hexadecimal digit.
 #[inline]
 pub(crate) fn hex_value(byte: u8) -> Option<u8> {
-    match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        b'A'..=b'F' => Some(byte - b'A' + 10),
-        _ => None,
-    }
-}
-
-fn count(bytes: &[u8], is_digit: fn(&u8) -> bool) -> usize {
-    bytes.iter().take_while(|b| is_digit(b)).count()
+    Some(HEX_VALUES[usize::from(byte)]).filter(|value| *value < 16)
 }

@@ -142,7 +142,9 @@ fn a_partial_input_asks_for_more_until_the_record_is_decided() {
     }
     assert_eq!(parse_span(record.as_bytes(), Input::Partial), parse_span(record.as_bytes(), Input::Whole));
     // A second digit would make it version 12.
-    assert_eq!(parse_span(b"[STRACE] v=1", Input::Partial), SpanParse::Incomplete);
+    for undecided in [&b"[STRACE] v=1"[..], b"[STRACE] v=2"] {
+        assert_eq!(parse_span(undecided, Input::Partial), SpanParse::Incomplete);
+    }
     assert_eq!(parse_span(b"[STRACE] v=2 ", Input::Partial), SpanParse::UnknownVersion(2));
 }
 
@@ -188,6 +190,11 @@ fn numbers_are_plain_and_in_range() {
     assert_eq!(span(with("inv=1", "inv=0000000000000000000000000000007").as_bytes()).inv, 7);
     assert_eq!(span(with("hid=b7e2c04410d95f6e", "hid=ffffffffffffffff").as_bytes()).hid, u64::MAX);
     assert_eq!(span(with("ts=88400000000000", "ts=9223372036854775807").as_bytes()).ts, i64::MAX);
+}
+
+#[test]
+fn a_number_out_of_range_at_the_end_of_a_torn_record_is_a_tear() {
+    assert_parse("[STRACE] v=1 pid=1 tid=1 inv=99999999999999999999\n", SpanParse::Torn);
 }
 
 #[test]
