@@ -159,7 +159,7 @@ pub fn start_writer() -> Result<(), Error> {
     let started = match Sink::map() {
         Some(sink) => {
             sink.adopt(me);
-            sink.allow_writer();
+            sink.doorbell.allow();
             spawn_writer(sink).map(|()| sink)
         }
         None => Err(io::Error::last_os_error()),
@@ -246,7 +246,7 @@ pub fn prepare_to_fork(timeout: Duration) -> Result<(), DrainTimeout> {
             gate.open();
             return Err(drain_timeout());
         }
-        sink.stop_writer(gate);
+        sink.doorbell.stop(gate);
         // SAFETY: the thread was made by `spawn_writer` and is joined once, under the owner word's claim.
         unsafe { libc::pthread_join(WRITER_THREAD.load(Ordering::Relaxed), null_mut()) };
         sink.refresh_pending(state);

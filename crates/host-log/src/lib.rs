@@ -105,7 +105,7 @@ mod owner {
 
         /// How often the writer went to rest, and how often a producer, flush or quiesce woke it.
         pub fn sleeps_and_wakes() -> (u64, u64) {
-            Sink::mapped().map_or((0, 0), Sink::sleeps_and_wakes)
+            Sink::mapped().map_or((0, 0), |sink| sink.doorbell.sleeps_and_wakes())
         }
     }
 

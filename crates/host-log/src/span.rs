@@ -166,8 +166,7 @@ impl Drop for Span {
 #[must_use = "the span ends when its guard is dropped: bind it to a name"]
 #[derive(Debug)]
 pub struct AttributedSpan {
-    open: Option<Open>,
-    attributes: Attributes,
+    open: Option<(Open, Attributes)>,
     on_this_thread: PhantomData<*const ()>,
 }
 
@@ -175,22 +174,23 @@ impl AttributedSpan {
     /// Opens a span called `name` whose attributes `describe` writes; it is not called while muted.
     #[inline]
     pub fn enter(name: &'static str, describe: impl FnOnce(&mut Attributes)) -> AttributedSpan {
-        let mut span =
-            AttributedSpan { open: None, attributes: Attributes::new(), on_this_thread: PhantomData };
-        if span_enabled() {
-            // Described first: the time it takes is not the span's.
-            describe(&mut span.attributes);
-            span.open = Open::enter(name);
-        }
-        span
+        let open = if span_enabled() {
+            let mut attributes = Attributes::new();
+            // Described first: the time that takes is not the span's.
+            describe(&mut attributes);
+            Open::enter(name).map(|open| (open, attributes))
+        } else {
+            None
+        };
+        AttributedSpan { open, on_this_thread: PhantomData }
     }
 }
 
 impl Drop for AttributedSpan {
     #[inline]
     fn drop(&mut self) {
-        if let Some(open) = &self.open {
-            open.leave(self.attributes.as_bytes());
+        if let Some((open, attributes)) = &self.open {
+            open.leave(attributes.as_bytes());
         }
     }
 }

@@ -5,7 +5,7 @@
 //! "asleep", passes the gate's barrier, and looks at the queue once more; a producer publishes, leaves the
 //! gate, and only then looks whether the writer sleeps. The two read-modify-writes of that word have an
 //! order. If the producer's came first, the writer's second look sees the record; if the writer's came
-//! first, the producer sees "asleep" and rings.
+//! first, the producer sees "asleep" and rings. The order to stop travels the same way.
 //!
 //! After a burst the writer does not go to sleep at once but lingers for a moment on a timer, in which
 //! nobody needs to ring: a steady trickle of records costs its producers no wake at all.
@@ -24,6 +24,8 @@ const LINGERING: u32 = 2;
 #[repr(C, align(128))]
 pub struct Doorbell {
     writer: AtomicU32,
+    /// 1 once the writer shall end.
+    stop: AtomicU32,
     sleeps: AtomicU64,
     wakes: AtomicU64,
 }
@@ -32,13 +34,19 @@ impl Doorbell {
     /// The doorbell of a writer that is awake, for models; the real one is zeroed memory.
     #[cfg(loom)]
     pub fn new() -> Self {
-        Self { writer: AtomicU32::new(AWAKE), sleeps: AtomicU64::new(0), wakes: AtomicU64::new(0) }
+        Self {
+            writer: AtomicU32::new(AWAKE),
+            stop: AtomicU32::new(0),
+            sleeps: AtomicU64::new(0),
+            wakes: AtomicU64::new(0),
+        }
     }
 
-    /// The writer is awake and nothing was counted.
+    /// The writer is awake, shall not end, and nothing was counted. Only while nobody else uses it.
     pub fn reset(&self) {
-        // ORDERING: none; only while nobody else uses it.
+        // ORDERING: none; starting the writer's thread publishes it.
         self.writer.store(AWAKE, Ordering::Relaxed);
+        self.allow();
         self.sleeps.store(0, Ordering::Relaxed);
         self.wakes.store(0, Ordering::Relaxed);
     }
@@ -61,6 +69,27 @@ impl Doorbell {
             self.wakes.fetch_add(1, Ordering::Relaxed);
             futex_wake(&self.writer, 1);
         }
+    }
+
+    /// A writer may start. Only while there is none.
+    pub fn allow(&self) {
+        // ORDERING: none; starting the writer's thread publishes it.
+        self.stop.store(0, Ordering::Relaxed);
+    }
+
+    /// Asks the writer to end once the ring is empty, and wakes it.
+    pub fn stop(&self, gate: Gate<'_>) {
+        // ORDERING: Relaxed: the barrier publishes it, as it does a producer's record: the writer sees it
+        // before it sleeps, or is rung.
+        self.stop.store(1, Ordering::Relaxed);
+        gate.barrier();
+        self.ring();
+    }
+
+    /// Whether the writer is asked to end.
+    pub fn is_stopped(&self) -> bool {
+        // ORDERING: Relaxed: to end a little later is fine; `sleep` asks behind the barrier.
+        self.stop.load(Ordering::Relaxed) != 0
     }
 
     /// The writer sleeps until somebody rings, unless `has_work` says that there is some.

@@ -61,11 +61,9 @@ static WRITER_FILE: AtomicI32 = AtomicI32::new(-1);
 #[repr(C)]
 pub(crate) struct Sink {
     pub(crate) ring: Ring,
-    doorbell: Doorbell,
+    pub(crate) doorbell: Doorbell,
     /// The process whose writer uses it; 0 in fresh memory.
     process: AtomicI32,
-    /// 1 once the writer shall end.
-    stopping: AtomicU32,
     /// Grows with every batch; who waits for the writer sleeps on it.
     batches: AtomicU32,
     waiters: AtomicU32,
@@ -170,34 +168,9 @@ impl Sink {
         met
     }
 
-    /// The writer may start.
-    pub(crate) fn allow_writer(&self) {
-        // ORDERING: none; starting the thread publishes it.
-        self.stopping.store(0, Ordering::Relaxed);
-    }
-
-    /// Tells the writer to end once the ring is empty.
-    pub(crate) fn stop_writer(&self, gate: Gate<'_>) {
-        // ORDERING: Release, and the barrier as for a producer: the writer sees it before it sleeps, or is
-        // rung.
-        self.stopping.store(1, Ordering::Release);
-        gate.barrier();
-        self.doorbell.ring();
-    }
-
-    fn is_stopping(&self) -> bool {
-        // ORDERING: Acquire pairs with the Release in `stop_writer`.
-        self.stopping.load(Ordering::Acquire) != 0
-    }
-
     /// Stores the number of pending records where other modules can read it.
     pub(crate) fn refresh_pending(&self, state: &SimplerHostLogState) {
         state.pending_record_count.store(self.ring.pending(), Ordering::Relaxed);
-    }
-
-    /// For tests: rests of the writer and wakes by producers since the sink was adopted.
-    pub(crate) fn sleeps_and_wakes(&self) -> (u64, u64) {
-        self.doorbell.sleeps_and_wakes()
     }
 }
 
@@ -267,14 +240,16 @@ impl Writer {
                 self.write_batch();
                 self.finish_batch();
                 is_rested = false;
-            } else if self.sink.is_stopping() && self.sink.ring.pending() == 0 {
+            } else if self.sink.doorbell.is_stopped() && self.sink.ring.pending() == 0 {
                 return;
-            } else if !is_rested && !self.sink.is_stopping() {
+            } else if !is_rested && !self.sink.doorbell.is_stopped() {
                 self.sink.doorbell.linger(LINGER_NS);
                 is_rested = true;
             } else {
-                let has_work =
-                    || self.consumer.has_next() || self.sink.is_stopping() && self.sink.ring.pending() == 0;
+                let has_work = || {
+                    self.consumer.has_next()
+                        || self.sink.doorbell.is_stopped() && self.sink.ring.pending() == 0
+                };
                 self.sink.doorbell.sleep(gate, has_work);
             }
         }

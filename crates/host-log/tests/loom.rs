@@ -1,0 +1,271 @@
+//! Models of the lock-free parts: every interleaving of a few threads, within two preemptions, over the very
+//! code of `queue`, `admission`, `wake` and `anchor`.
+//!
+//! `RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom cargo test -p simpler-host-log --test loom --release`
+
+#![cfg(loom)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use loom::thread;
+
+use simpler_host_log::admission::Gate;
+use simpler_host_log::anchor::AnchorClaim;
+use simpler_host_log::queue::Ring;
+use simpler_host_log::wake::Doorbell;
+use simpler_log_abi::{DropReason, PRODUCERS_CLOSED};
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(2);
+    builder.max_branches = 20_000;
+    builder.check(body);
+}
+
+/// What a sink is made of, with a ring small enough to be full.
+struct Sink<const SLOTS: usize> {
+    gate: AtomicU64,
+    ring: Ring<SLOTS>,
+    doorbell: Doorbell,
+}
+
+impl<const SLOTS: usize> Sink<SLOTS> {
+    fn new() -> Arc<Self> {
+        Arc::new(Sink { gate: AtomicU64::new(0), ring: Ring::new(), doorbell: Doorbell::new() })
+    }
+
+    fn gate(&self) -> Gate<'_> {
+        Gate::new(&self.gate)
+    }
+
+    /// What `Sink::accept` does behind the gate.
+    fn accept(&self, record: &[u8]) -> Result<(), DropReason> {
+        let claim = self.ring.claim();
+        let outcome = claim.map(|claim| self.ring.publish(claim, record, 0));
+        self.gate().leave();
+        if outcome.is_ok() {
+            self.doorbell.ring_if_asleep();
+        }
+        outcome
+    }
+
+    fn submit(&self, record: &[u8]) -> Result<(), DropReason> {
+        if self.gate().enter() { self.accept(record) } else { Err(DropReason::NotAdmitted) }
+    }
+
+    /// The writer's loop, without rendering and lingering. Gives the records in their order.
+    fn write(&self) -> Vec<Vec<u8>> {
+        // SAFETY: each model has one writer at a time.
+        let mut consumer = unsafe { self.ring.consumer() };
+        let mut records = Vec::new();
+        loop {
+            if let Some(record) = consumer.read(|record, _| record.to_vec()) {
+                records.push(record);
+                consumer.release();
+            } else if self.doorbell.is_stopped() && self.ring.pending() == 0 {
+                return records;
+            } else {
+                let has_work =
+                    || consumer.has_next() || self.doorbell.is_stopped() && self.ring.pending() == 0;
+                self.doorbell.sleep(self.gate(), has_work);
+            }
+        }
+    }
+
+    /// What `prepare_to_fork` does.
+    fn quiesce(&self) {
+        self.gate().close();
+        while self.gate().producers() != 0 || self.ring.pending() != 0 {
+            thread::yield_now();
+        }
+        self.doorbell.stop(self.gate());
+    }
+}
+
+/// A record long enough to use the slot's tail.
+fn record(producer: u8, number: u8) -> Vec<u8> {
+    let mut record = vec![producer; 120];
+    record[0] = number;
+    record[119] = number;
+    record
+}
+
+#[test]
+fn what_is_claimed_is_read_once_whole_and_in_each_producers_order() {
+    model(|| {
+        let sink = Sink::<2>::new();
+        let producers: Vec<_> = (0..2)
+            .map(|producer| {
+                let sink = sink.clone();
+                thread::spawn(move || {
+                    (0..2).map(|number| sink.submit(&record(producer, number)).is_ok()).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        // SAFETY: the only consumer.
+        let mut consumer = unsafe { sink.ring.consumer() };
+        let mut read = Vec::new();
+        let mut read_some = |read: &mut Vec<Vec<u8>>| {
+            while let Some(record) = consumer.read(|record, _| record.to_vec()) {
+                read.push(record);
+                consumer.release();
+            }
+        };
+        read_some(&mut read);
+        let accepted: Vec<Vec<bool>> =
+            producers.into_iter().map(|producer| producer.join().unwrap()).collect();
+        read_some(&mut read);
+        for (producer, accepted) in accepted.iter().enumerate() {
+            let expected: Vec<Vec<u8>> = (0..2)
+                .filter(|&number| accepted[number as usize])
+                .map(|number| record(producer as u8, number))
+                .collect();
+            let found: Vec<Vec<u8>> =
+                read.iter().filter(|record| record[1] == producer as u8).cloned().collect();
+            assert_eq!(found, expected);
+        }
+        assert_eq!(sink.ring.pending(), 0);
+        assert_eq!(sink.gate().producers(), 0);
+    });
+}
+
+#[test]
+fn a_closed_gate_leaves_the_sink_to_who_closed_it() {
+    model(|| {
+        let sink_word = Arc::new((AtomicU64::new(0), UnsafeCell::new(0_u32)));
+        let producers: Vec<_> = (0..2)
+            .map(|_| {
+                let shared = sink_word.clone();
+                thread::spawn(move || {
+                    let gate = Gate::new(&shared.0);
+                    if gate.enter() {
+                        // SAFETY: inside the gate the sink is only read; loom checks that it is.
+                        let seen = shared.1.with(|sink| unsafe { *sink });
+                        assert!(seen <= 1);
+                        gate.leave();
+                    }
+                })
+            })
+            .collect();
+        let gate = Gate::new(&sink_word.0);
+        gate.close();
+        while gate.producers() != 0 {
+            thread::yield_now();
+        }
+        // SAFETY: nobody is inside; loom checks that nobody is.
+        sink_word.1.with_mut(|sink| unsafe { *sink = 1 });
+        gate.open();
+        for producer in producers {
+            producer.join().unwrap();
+        }
+        assert_eq!(sink_word.0.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn a_sleeping_writer_is_always_woken() {
+    model(|| {
+        let sink = Sink::<4>::new();
+        let producers: Vec<_> = (0..2)
+            .map(|producer| {
+                let sink = sink.clone();
+                thread::spawn(move || sink.submit(&[producer]).unwrap())
+            })
+            .collect();
+        // SAFETY: the only consumer.
+        let mut consumer = unsafe { sink.ring.consumer() };
+        let mut read = 0;
+        // A lost wake is a deadlock, which loom reports.
+        while read < 2 {
+            match consumer.read(|_, _| ()) {
+                Some(()) => {
+                    read += 1;
+                    consumer.release();
+                }
+                None => sink.doorbell.sleep(sink.gate(), || consumer.has_next()),
+            }
+        }
+        for producer in producers {
+            producer.join().unwrap();
+        }
+        let (sleeps, wakes) = sink.doorbell.sleeps_and_wakes();
+        assert!(wakes <= sleeps);
+    });
+}
+
+#[test]
+fn a_quiesce_ends_the_writer_with_every_accepted_record_and_a_restart_takes_over() {
+    model(|| {
+        let sink = Sink::<4>::new();
+        let writer = {
+            let sink = sink.clone();
+            thread::spawn(move || sink.write())
+        };
+        let producer = {
+            let sink = sink.clone();
+            thread::spawn(move || sink.submit(b"a").is_ok())
+        };
+        sink.quiesce();
+        let mut written = writer.join().unwrap();
+        // The next life of the writer.
+        sink.doorbell.allow();
+        sink.gate().open();
+        let accepted = producer.join().unwrap();
+        sink.gate().close();
+        sink.doorbell.stop(sink.gate());
+        written.extend(sink.write());
+        assert_eq!(written.len(), usize::from(accepted));
+        assert_eq!(sink.gate.load(Ordering::Relaxed), PRODUCERS_CLOSED);
+    });
+}
+
+#[test]
+fn one_thread_claims_the_anchor_and_a_lost_one_can_be_claimed_again() {
+    const PID: i32 = 7;
+    model(|| {
+        // What the parent left.
+        let word = Arc::new(AtomicI32::new(3));
+        let emitted = Arc::new(AtomicU64::new(0));
+        let threads: Vec<_> = (0..2)
+            .map(|number| {
+                let (word, emitted) = (word.clone(), emitted.clone());
+                thread::spawn(move || {
+                    let claim = AnchorClaim::new(&word);
+                    // The first thread's submission fails.
+                    if !claim.is_settled(PID) && claim.claim(PID) {
+                        if number == 0 {
+                            claim.undo(PID);
+                        } else {
+                            emitted.fetch_add(1, Ordering::Relaxed);
+                            claim.finish(PID);
+                        }
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let emitted = emitted.load(Ordering::Relaxed);
+        assert_eq!(word.load(Ordering::Relaxed), if emitted == 1 { PID } else { 0 });
+        assert!(emitted <= 1);
+    });
+}
+
+#[test]
+fn an_anchor_lost_by_the_writer_is_not_taken_for_done() {
+    const PID: i32 = 7;
+    model(|| {
+        let word = Arc::new(AtomicI32::new(0));
+        assert!(AnchorClaim::new(&word).claim(PID));
+        // Accepted; the writer may fail before or after the producer takes note.
+        let writer = {
+            let word = word.clone();
+            thread::spawn(move || AnchorClaim::new(&word).undo(PID))
+        };
+        AnchorClaim::new(&word).finish(PID);
+        writer.join().unwrap();
+        assert_eq!(word.load(Ordering::Relaxed), 0);
+    });
+}

@@ -1,0 +1,153 @@
+//! What a record looks like, byte for byte, and what is not even evaluated.
+
+mod support;
+
+use std::cell::Cell;
+
+use simpler_host_log::{self as log, Config, Level, SpanEvent, Threshold};
+use support::{envelope, flushed_lines, in_own_process, log_to_folder, spans};
+
+#[test]
+fn a_span_record_is_the_golden_line() {
+    in_own_process("a_span_record_is_the_golden_line", || {
+        let dir = log_to_folder();
+        log::emit_span(&SpanEvent {
+            name: "simpler_run.runner_run.device_wall",
+            inv: (1 << 32) + 7,
+            hid: 0xdead_beef_0123_4567,
+            depth: 2,
+            ts: 0,
+            dur: 12_345,
+            attrs: "clk=dev org_cyc=99",
+        });
+        let lines = flushed_lines(dir.path());
+        let (found, _) = envelope(&lines[1]);
+        // SAFETY: no preconditions.
+        let tid = unsafe { libc::gettid() };
+        // SAFETY: no preconditions.
+        let thread = unsafe { libc::pthread_self() };
+        assert_eq!(
+            lines[1],
+            format!(
+                "[mono_ns={}][T0x{thread:x}][TIMING] emit_host_span: [STRACE] v=1 pid={} tid={tid} \
+                 inv=4294967303 hid=deadbeef01234567 depth=2 name=simpler_run.runner_run.device_wall ts=0 \
+                 dur=12345 clk=dev org_cyc=99",
+                found.mono_ns,
+                std::process::id(),
+            )
+        );
+        assert_eq!(lines.len(), 2);
+    });
+}
+
+#[test]
+fn a_text_record_names_function_file_and_line() {
+    in_own_process("a_text_record_names_function_file_and_line", || {
+        let dir = log_to_folder();
+        let before = log::monotonic_ns();
+        log::log_warn!("{} of {}", 3, "four");
+        let line = line!() - 1;
+        let after = log::monotonic_ns();
+        let lines = flushed_lines(dir.path());
+        let (found, body) = envelope(&lines[1]);
+        assert_eq!(found.level, Level::Warn);
+        assert!((before..=after).contains(&found.mono_ns));
+        assert_eq!(found.func, b"a_text_record_names_function_file_and_line");
+        assert!(body.ends_with(&format!("[records.rs:{line}] 3 of four")), "{body:?}");
+    });
+}
+
+#[test]
+fn each_macro_has_its_level() {
+    in_own_process("each_macro_has_its_level", || {
+        let dir = log_to_folder();
+        log::set_threshold(Threshold::DEBUG);
+        log::log_debug!("a");
+        log::log_info!("b");
+        log::log_timing!("c");
+        log::log_warn!("d");
+        log::log_error!("e");
+        let levels: Vec<Level> =
+            flushed_lines(dir.path())[1..].iter().map(|line| envelope(line).0.level).collect();
+        assert_eq!(levels, Level::ALL);
+    });
+}
+
+#[test]
+fn a_record_too_long_is_cut_to_512_bytes_and_marked() {
+    in_own_process("a_record_too_long_is_cut_to_512_bytes_and_marked", || {
+        let dir = log_to_folder();
+        log::log_error!("{}", "x".repeat(5000));
+        log::log_error!("short");
+        log::flush(support::DRAIN).unwrap();
+        let bytes = std::fs::read(support::log_file(dir.path(), log::pid())).unwrap();
+        let records: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == b'\n').collect();
+        assert_eq!(records.len(), 3);
+        assert_eq!(records[1].len(), 512);
+        assert!(records[1].ends_with(b"x~\n"));
+        assert!(records[2].ends_with(b"short\n"));
+    });
+}
+
+#[test]
+fn a_record_longer_than_a_slots_head_comes_out_whole() {
+    in_own_process("a_record_longer_than_a_slots_head_comes_out_whole", || {
+        let dir = log_to_folder();
+        let body = |length: usize| (b'a'..=b'z').cycle().take(length).map(char::from).collect::<String>();
+        for length in 0..350 {
+            log::log_warn!("{}", body(length));
+        }
+        let lines = flushed_lines(dir.path());
+        for (length, line) in lines[1..].iter().enumerate() {
+            assert!(line.ends_with(&format!("] {}", body(length))), "{line:?}");
+        }
+        assert_eq!(lines.len(), 351);
+    });
+}
+
+#[test]
+fn a_muted_level_evaluates_nothing_and_writes_nothing() {
+    in_own_process("a_muted_level_evaluates_nothing_and_writes_nothing", || {
+        let evaluated = Cell::new(0);
+        let count = || {
+            evaluated.set(evaluated.get() + 1);
+            evaluated.get()
+        };
+        // Not initialised: silent at every level.
+        log::log_error!("{}", count());
+        let dir = tempfile::tempdir().unwrap();
+        let threshold = Threshold::WARN;
+        log::init(&Config { threshold, directory: Some(dir.path()), ..Config::default() }).unwrap();
+        assert!(!log::span_enabled() && !log::enabled(Level::Timing) && log::enabled(Level::Warn));
+        log::log_info!("{}", count());
+        {
+            let _span = log::span!("muted", value = count());
+            assert_eq!(log::context().depth, 0);
+        }
+        log::emit_span(&SpanEvent { name: "muted", inv: 0, hid: 0, depth: 0, ts: 0, dur: 0, attrs: "" });
+        assert_eq!(evaluated.get(), 0);
+        // No span, hence no anchor either.
+        log::log_warn!("{}", count());
+        let lines = flushed_lines(dir.path());
+        assert_eq!(lines.len(), 1, "{lines:#?}");
+        log::set_threshold(Threshold::NUL);
+        log::log_error!("{}", count());
+        assert_eq!((flushed_lines(dir.path()).len(), evaluated.get()), (1, 1));
+        // The anchor comes as soon as TIMING is visible.
+        log::set_threshold(Threshold::TIMING);
+        drop(log::span!("visible", value = count()));
+        let lines = flushed_lines(dir.path());
+        assert!(lines[1].contains("[CLOCK_ANCHOR]"), "{lines:#?}");
+        assert_eq!((spans(&lines)[0].attrs.as_str(), lines.len()), ("value=2", 3));
+    });
+}
+
+#[test]
+fn a_span_without_a_name_is_not_emitted() {
+    in_own_process("a_span_without_a_name_is_not_emitted", || {
+        let dir = log_to_folder();
+        log::emit_span(&SpanEvent { name: "", inv: 1, hid: 1, depth: 0, ts: 1, dur: 1, attrs: "a=1" });
+        assert_eq!(flushed_lines(dir.path()).len(), 1);
+        assert_eq!(log::counts().dropped, 0);
+    });
+}
