@@ -1,1 +1,261 @@
-//! Placeholder.
+//! An orchestration's tasks without a device: for benchmarks that run the same kernels in a plain loop.
+//!
+//! The orchestration runs against a table that only records. The tasks go through the same graph as in a run, so
+//! their memory and their dependencies are the run's own; a task's *stage* is the length of the longest chain of
+//! dependencies before it, and the tasks of one stage may run in any order.
+
+use std::cell::UnsafeCell;
+use std::path::Path;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use simpler_kernel_abi::{
+    CoreKind, KERNEL_ENTRY, KernelEntry, ORCHESTRATION_ENTRY, OrchestrationEntry, SimplerChipArgs,
+    SimplerKernelArgs, SimplerTensor,
+};
+use simpler_kernel_compiler::CallableObjects;
+use simpler_platform::Profile;
+
+use crate::code;
+use crate::executor::CORES_PER_CLUSTER;
+use crate::graph::arena::{ArenaLayout, Graph};
+use crate::graph::builder::{Builder, TaskArg};
+use crate::graph::{GraphError, Limits, OUTPUT_ALIGNMENT};
+use crate::operations::{self, CheckedTask, Operations};
+use crate::run::RunError;
+
+/// A recorded task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedTask {
+    /// Index in the callable's kernel list.
+    pub kernel: usize,
+    /// The kind of core.
+    pub kind: CoreKind,
+    /// The tensors as the kernel sees them, outputs allocated.
+    pub tensors: Vec<SimplerTensor>,
+    /// The scalars.
+    pub scalars: Vec<u64>,
+    /// The tasks that it depends on, each once.
+    pub predecessors: Vec<u32>,
+    /// Longest chain of dependencies before it.
+    pub stage: usize,
+}
+
+/// A callable's objects, opened in this process.
+#[derive(Debug)]
+pub struct HostCallable {
+    entry: OrchestrationEntry,
+    kernels: Vec<(KernelEntry, CoreKind)>,
+    /// Last: the functions above lie in them.
+    _libraries: Vec<Library>,
+}
+
+impl HostCallable {
+    /// Opens the objects.
+    ///
+    /// # Errors
+    /// Code −1 with the loader's words.
+    ///
+    /// # Safety
+    /// - The objects are what the compiler of this workspace made of sources that keep to the headers' rules.
+    pub unsafe fn open(objects: &CallableObjects) -> Result<Self, RunError> {
+        let mut libraries = Vec::new();
+        // SAFETY: the caller's obligation; the header gives the symbol of this name this type.
+        let entry = unsafe { open(&objects.orchestration, ORCHESTRATION_ENTRY, &mut libraries) }?;
+        let mut kernels = Vec::new();
+        for (path, kind) in &objects.kernels {
+            // SAFETY: as above.
+            kernels.push((unsafe { open(path, KERNEL_ENTRY, &mut libraries) }?, *kind));
+        }
+        Ok(Self { entry, kernels, _libraries: libraries })
+    }
+
+    /// Runs the orchestration and records what it submits. `tensors` are device views whose addresses are memory of
+    /// this process.
+    ///
+    /// # Errors
+    /// The orchestration's own failure, as a run would give it.
+    ///
+    /// # Safety
+    /// - The orchestration finds what it expects in `tensors` and `scalars`.
+    pub unsafe fn record(
+        &self,
+        profile: &Profile,
+        limits: Limits,
+        tensors: &[SimplerTensor],
+        scalars: &[u64],
+    ) -> Result<Recording, RunError> {
+        let memory = HostArena::new(ArenaLayout::new(limits, profile.cores())?);
+        let mut recorder = Recorder {
+            callable: self,
+            clusters: profile.clusters as u32,
+            graph: memory.graph(),
+            builder: Builder::new(),
+            arguments: Vec::new(),
+            tasks: Vec::new(),
+            failure: None,
+        };
+        let args = SimplerChipArgs {
+            tensors: tensors.as_ptr(),
+            scalars: scalars.as_ptr(),
+            tensor_count: tensors.len() as u32,
+            scalar_count: scalars.len() as u32,
+        };
+        let table = operations::table::<Recorder<'_>>();
+        // SAFETY: the symbol has this type; the table's implementation is the one behind the pointer, and it is not
+        // touched until the call returns.
+        let returned = unsafe { (self.entry)(&raw const table, (&raw mut recorder).cast(), &raw const args) };
+        let Recorder { tasks, failure, .. } = recorder;
+        match failure {
+            Some(error) => Err(error.into()),
+            None if returned != 0 => {
+                let text = format!("the orchestration returned {returned}");
+                Err(GraphError { code: code::EXPLICIT_FATAL, text }.into())
+            }
+            None => {
+                let stages = tasks.iter().map(|task| task.stage + 1).max().unwrap_or(0);
+                let mut by_stage = vec![Vec::new(); stages];
+                for (index, task) in tasks.iter().enumerate() {
+                    by_stage[task.stage].push(index);
+                }
+                Ok(Recording { tasks, stages: by_stage, memory })
+            }
+        }
+    }
+
+    /// Calls a recorded task's kernel on this thread.
+    ///
+    /// # Safety
+    /// - `recording` was made by this callable, and the memory of its tensors is still there.
+    /// - The tasks of all earlier stages have returned, and nothing else touches what this one writes.
+    pub unsafe fn call(&self, recording: &Recording, task: usize) {
+        let args = recording.kernel_args(task);
+        let (kernel, _) = self.kernels[recording.tasks[task].kernel];
+        // SAFETY: the caller's obligations; the arguments live in the recording.
+        unsafe { kernel(&raw const args) };
+    }
+}
+
+/// Opens an object and finds its one symbol.
+///
+/// # Safety
+/// - Loading the object is harmless, and its symbol `name` has the type `T`, a function pointer.
+unsafe fn open<T: Copy>(path: &Path, name: &str, libraries: &mut Vec<Library>) -> Result<T, RunError> {
+    let refuse = |error: libloading::Error| RunError::refused(format!("{}: {error}", path.display()));
+    // SAFETY: the caller's obligation.
+    let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map_err(refuse)?;
+    // SAFETY: the caller's obligation.
+    let symbol = *unsafe { library.get::<T>(name) }.map_err(refuse)?;
+    libraries.push(library);
+    Ok(symbol)
+}
+
+/// What one run of the orchestration submitted.
+#[derive(Debug)]
+pub struct Recording {
+    /// The tasks in the order in which they were submitted.
+    pub tasks: Vec<RecordedTask>,
+    /// The tasks by stage.
+    pub stages: Vec<Vec<usize>>,
+    memory: HostArena,
+}
+
+impl Recording {
+    /// The arguments of a task, as its kernel receives them; they live as long as the recording.
+    pub fn kernel_args(&self, task: usize) -> SimplerKernelArgs {
+        let graph = self.memory.graph();
+        graph.kernel_args(&graph.tasks.slots[task].work())
+    }
+}
+
+/// An arena in this process's memory.
+#[derive(Debug)]
+struct HostArena {
+    layout: ArenaLayout,
+    memory: Box<[UnsafeCell<AlignedBlock>]>,
+}
+
+// SAFETY: the memory is used through graph views only, and those may be used by several threads.
+unsafe impl Sync for HostArena {}
+
+/// What an arena's memory is made of.
+#[repr(C, align(1024))]
+#[derive(Debug)]
+struct AlignedBlock([u8; OUTPUT_ALIGNMENT as usize]);
+
+const _: () = assert!(align_of::<AlignedBlock>() as u64 == OUTPUT_ALIGNMENT);
+
+impl HostArena {
+    fn new(layout: ArenaLayout) -> Self {
+        let blocks = layout.total_bytes().div_ceil(size_of::<AlignedBlock>());
+        let image = layout.image();
+        let block = |index: usize| {
+            let mut bytes = [0; OUTPUT_ALIGNMENT as usize];
+            let rest = image.get(index * bytes.len()..).unwrap_or_default();
+            let taken = rest.len().min(bytes.len());
+            bytes[..taken].copy_from_slice(&rest[..taken]);
+            UnsafeCell::new(AlignedBlock(bytes))
+        };
+        Self { layout, memory: (0..blocks).map(block).collect() }
+    }
+
+    fn graph(&self) -> Graph<'_> {
+        let base = self.memory.as_ptr() as u64;
+        // SAFETY: the memory has the layout's size, alignment and image, lives as long as the view, may be written
+        // through a shared reference, and is used through such views only.
+        unsafe { Graph::attach(base, &self.layout) }.expect("the image of this layout was written in `new`")
+    }
+}
+
+/// What stands behind the recording table.
+struct Recorder<'a> {
+    callable: &'a HostCallable,
+    clusters: u32,
+    graph: Graph<'a>,
+    builder: Builder,
+    arguments: Vec<TaskArg>,
+    tasks: Vec<RecordedTask>,
+    failure: Option<GraphError>,
+}
+
+impl Operations for Recorder<'_> {
+    fn kernel_kind(&self, kernel: usize) -> Option<CoreKind> {
+        self.callable.kernels.get(kernel).map(|(_, kind)| *kind)
+    }
+
+    fn take_arguments(&mut self) -> Vec<TaskArg> {
+        std::mem::take(&mut self.arguments)
+    }
+
+    fn return_arguments(&mut self, arguments: Vec<TaskArg>) {
+        self.arguments = arguments;
+    }
+
+    fn submit(&mut self, task: CheckedTask<'_>) -> Result<u32, GraphError> {
+        let kind = self.callable.kernels[task.kernel].1;
+        let submitted =
+            self.builder.submit(&self.graph, task.kernel as u64, kind, task.arguments, task.scalars)?;
+        let predecessors = self.builder.predecessors().to_vec();
+        let before = predecessors.iter().map(|before| self.tasks[*before as usize].stage + 1).max();
+        self.tasks.push(RecordedTask {
+            kernel: task.kernel,
+            kind,
+            tensors: task.arguments.iter().map(|argument| argument.tensor).collect(),
+            scalars: task.scalars.to_vec(),
+            predecessors,
+            stage: before.unwrap_or(0),
+        });
+        Ok(submitted.task)
+    }
+
+    fn core_count(&self, kind: CoreKind) -> u32 {
+        self.clusters * CORES_PER_CLUSTER[kind as usize]
+    }
+
+    fn is_fatal(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    fn fail(&mut self, error: GraphError) {
+        self.failure.get_or_insert(error);
+    }
+}

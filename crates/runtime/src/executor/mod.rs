@@ -29,6 +29,7 @@ use crate::graph::arena::{ArenaLayout, Graph};
 use crate::graph::builder::{Builder, TaskArg};
 pub(crate) use objects::CALLABLES_MAX;
 use objects::ObjectTable;
+pub(crate) use orchestrator::CORES_PER_CLUSTER;
 
 /// The status of a thread that the executor does not expect, or that panicked; no code of RUNTIME §2.3 fits.
 const INTERNAL: i32 = -(code::EXPLICIT_FATAL as i32);

@@ -14,7 +14,7 @@ use simpler_platform::{CondState, DispatchPayload};
 use simpler_relax::{Deadline, Relax};
 
 use super::watchdog::{self, Watchdog};
-use super::{Thread, orchestrator::CORES_PER_CLUSTER};
+use super::{CORES_PER_CLUSTER, Thread};
 use crate::code;
 use crate::graph::CORE_KINDS;
 use crate::graph::arena::Graph;

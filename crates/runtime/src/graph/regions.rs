@@ -2,9 +2,9 @@
 //!
 //! A buffer is known by its first byte's address, an access is an interval of its bytes. A read depends on the
 //! writers that it overlaps (RAW). A write depends on the writers (WAW) and on the readers (WAR) that it overlaps,
-//! and takes the place of every entry that it covers whole: whoever overlaps one of those later overlaps the new
-//! writer too, and waits for it, and it has waited for them. An entry that is covered in part stays, which costs
-//! a dependency too many and misses none.
+//! and takes their place in the bytes that it covers: whoever touches those bytes later waits for the new writer,
+//! and it has waited for them. What a write leaves uncovered of an entry stays on record. So a buffer that is
+//! written slice by slice and read whole, over and over, keeps a bounded number of entries.
 //!
 //! Buffers that begin at different addresses are different buffers, also where their bytes overlap: a caller that
 //! wants two views of one allocation to be seen as such gives both the allocation's address and an offset.
@@ -123,37 +123,45 @@ impl Regions {
             return Ok(());
         }
         let buffer = self.buffer(region.base)?;
-        let writers = self.supersede(self.buffers[buffer].writers, &region, task, depend);
-        self.buffers[buffer].readers = self.supersede(self.buffers[buffer].readers, &region, task, depend);
+        let writers = self.supersede(self.buffers[buffer].writers, &region, task, depend)?;
+        self.buffers[buffer].readers = self.supersede(self.buffers[buffer].readers, &region, task, depend)?;
         self.buffers[buffer].writers = self.prepend(writers, region, task)?;
         Ok(())
     }
 
-    /// Walks a list for a write: dependencies on what overlaps, and what is covered leaves. Returns the new head.
-    fn supersede(&mut self, head: u32, region: &Region, task: u32, depend: &mut impl FnMut(u32)) -> u32 {
-        let (mut first, mut last, mut at) = (NONE, NONE, head);
+    /// Walks a list for a write: dependencies on what overlaps, and the bytes that are covered leave it. Returns the
+    /// new head.
+    fn supersede(
+        &mut self,
+        head: u32,
+        region: &Region,
+        task: u32,
+        depend: &mut impl FnMut(u32),
+    ) -> Result<u32, RegionsFull> {
+        let (mut kept, mut at) = (NONE, head);
         while at != NONE {
             let access = self.accesses[at as usize];
-            if overlaps(&access, region) && access.task != task {
-                depend(access.task);
-            }
-            if region.start <= access.start && access.end <= region.end {
+            let after = access.next;
+            if overlaps(&access, region) {
+                if access.task != task {
+                    depend(access.task);
+                }
                 self.accesses[at as usize].next = self.free;
                 self.free = at;
-            } else {
-                if last == NONE {
-                    first = at;
-                } else {
-                    self.accesses[last as usize].next = at;
+                // What the write leaves on either side, if anything. The first part takes the freed entry.
+                for (start, end) in [(access.start, region.start), (region.end, access.end)] {
+                    if start < end {
+                        let part = Region { base: region.base, start, end };
+                        kept = self.prepend(kept, part, access.task)?;
+                    }
                 }
-                last = at;
+            } else {
+                self.accesses[at as usize].next = kept;
+                kept = at;
             }
-            at = access.next;
+            at = after;
         }
-        if last != NONE {
-            self.accesses[last as usize].next = NONE;
-        }
-        first
+        Ok(kept)
     }
 
     fn prepend(&mut self, next: u32, region: Region, task: u32) -> Result<u32, RegionsFull> {
