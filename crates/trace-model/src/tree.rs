@@ -94,8 +94,12 @@ pub struct CallTree {
     pub effective_median_ns: Option<f64>,
 }
 
-/// What is known of a name while the invocations go by; the last invocation that has it decides.
+/// What is known of a name while the invocations go by. Of those that have it, the one with the most names
+/// decides where it stands, the last of equals.
+#[derive(Default)]
 struct Entry {
+    /// How many names the deciding invocation has.
+    names: usize,
     parent: Option<NameId>,
     orphan: bool,
     device: bool,
@@ -124,14 +128,11 @@ impl Trace {
                     None if orphan => self.nearest_ancestor(span, &by_text, root),
                     None => None,
                 };
-                let entry = entries.entry(span.name).or_insert(Entry {
-                    parent,
-                    orphan,
-                    device,
-                    start,
-                    durations: Vec::new(),
-                });
-                (entry.parent, entry.orphan, entry.device, entry.start) = (parent, orphan, device, start);
+                let entry = entries.entry(span.name).or_default();
+                if spans.len() >= entry.names {
+                    let durations = std::mem::take(&mut entry.durations);
+                    *entry = Entry { names: spans.len(), parent, orphan, device, start, durations };
+                }
                 entry.durations.push(span.dur);
             }
             effective.extend(invocation.effective_ns(self));
