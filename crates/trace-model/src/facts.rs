@@ -82,6 +82,14 @@ pub struct Facts {
     pub host_min_ts: Option<i64>,
 }
 
+/// One rank's part of a round.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    /// How long its run took, in ns.
+    dur: i64,
+    life: u32,
+}
+
 impl Trace {
     /// The facts.
     pub fn facts(&self) -> Facts {
@@ -172,7 +180,7 @@ impl Trace {
 
     fn ranks(&self, facts: &mut Facts) {
         // The ranks of a round, by run_id, callable, and how often this rank had that pair before.
-        let mut rounds: FxHashMap<(i64, u64, usize), Vec<(u32, Option<i64>)>> = FxHashMap::default();
+        let mut rounds: FxHashMap<(i64, u64, usize), Vec<Rank>> = FxHashMap::default();
         let mut repeats: FxHashMap<(u32, i64, u64), usize> = FxHashMap::default();
         let mut ranks = FxHashSet::default();
         let mut first_run: FxHashMap<u32, (i64, usize)> = FxHashMap::default();
@@ -184,12 +192,12 @@ impl Trace {
             let first = first_run.entry(run.life).or_insert((start, index));
             *first = (*first).min((start, index));
             let root = run.root_span(self);
-            match root.and_then(|root| self.attributes(root).integer("run_id")) {
-                Some(run_id) => {
+            match root.and_then(|root| Some((root, self.attributes(root).integer("run_id")?))) {
+                Some((root, run_id)) => {
                     ranks.insert(run.life);
                     let repeat = repeats.entry((run.life, run_id, run.hid)).or_default();
                     let round = rounds.entry((run_id, run.hid, *repeat)).or_default();
-                    round.push((run.life, root.map(|root| root.dur)));
+                    round.push(Rank { dur: root.dur, life: run.life });
                     *repeat += 1;
                 }
                 None => {
@@ -216,17 +224,15 @@ impl Trace {
         }
     }
 
-    fn skew(&self, rounds: impl Iterator<Item = Vec<(u32, Option<i64>)>>, facts: &mut Facts) {
+    fn skew(&self, rounds: impl Iterator<Item = Vec<Rank>>, facts: &mut Facts) {
         let mut last: BTreeMap<u64, usize> = BTreeMap::new();
         let mut skews = Vec::new();
-        for round in rounds {
-            let mut times: Vec<(i64, u32)> =
-                round.into_iter().filter_map(|(life, ns)| Some((ns?, life))).collect();
-            times.sort_unstable();
-            if let ([(fast, _), .., (slow, life)], true) = (times.as_slice(), times.len() > 1) {
-                skews.push(slow - fast);
-                if slow > fast {
-                    *last.entry(self.lives()[*life as usize].pid).or_default() += 1;
+        for mut ranks in rounds {
+            ranks.sort_unstable();
+            if let [fast, .., slow] = ranks.as_slice() {
+                skews.push(slow.dur - fast.dur);
+                if slow.dur > fast.dur {
+                    *last.entry(self.lives()[slow.life as usize].pid).or_default() += 1;
                 }
             }
         }
