@@ -1,0 +1,112 @@
+//! Text views of logs that lost something: missing is `–`, never 0, and no mean includes it.
+
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use simpler_trace_export::text;
+use simpler_trace_ingest::{Reading, Source, read};
+use std::path::Path;
+
+fn case(name: &str) -> Reading {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/cases").join(name);
+    read(&[Source::path(folder.join("input.log"))]).unwrap()
+}
+
+fn rounds(name: &str) -> String {
+    let trace = case(name).trace;
+    let mut out = Vec::new();
+    text::rounds(&mut out, &trace.rounds(&trace.callables()).unwrap()).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn table(name: &str) -> String {
+    let mut out = Vec::new();
+    text::table(&mut out, &case(name).trace.callables()).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+fn tree(name: &str) -> String {
+    let trace = case(name).trace;
+    let mut out = Vec::new();
+    text::tree(&mut out, &trace, &trace.callables()).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// The cells of a row of the rounds table.
+fn row(table: &str, number: usize) -> Vec<&str> {
+    table.lines().nth(2 + number).unwrap().split_whitespace().collect()
+}
+
+#[test]
+fn a_lost_root_is_marked_and_left_out_of_the_mean() {
+    let rounds = rounds("missing-root");
+    assert_eq!(row(&rounds, 1), ["1", "–", "50000.0", "29001.0", "10000.0", "29000.0"]);
+    assert!(rounds.contains("Avg Host: 53000.0 us  |  Avg Device: 50000.0 us [3/3]"));
+    let table = table("missing-root");
+    assert!(table.contains("simpler_run: mean=53000.0us min=52000.0us max=54000.0us (n=2, root lost in 1)"));
+    assert!(table.contains("simpler_run.bind: mean=1000.0us (n=3)"));
+}
+
+#[test]
+fn a_round_without_device_spans_has_no_device_times() {
+    let rounds = rounds("missing-device-round");
+    assert_eq!(row(&rounds, 1), ["1", "52000.0", "–", "–", "–", "–"]);
+    assert!(rounds.contains("Avg Device: 50000.0 us [2/3]  |  Avg Effective: 29001.0 us"));
+}
+
+#[test]
+fn a_measured_zero_is_a_zero() {
+    let rounds = rounds("zero-duration");
+    assert_eq!(row(&rounds, 1)[1], "0.0");
+    assert!(rounds.contains("Avg Host: 26000.0 us"));
+}
+
+#[test]
+fn columns_without_any_value_are_left_out() {
+    let rounds = rounds("torn-in-header");
+    assert_eq!(rounds.lines().next().unwrap(), "  Round      Host (us)");
+    assert_eq!(rounds.lines().nth(1).unwrap(), "  --------------------");
+}
+
+#[test]
+fn every_era_of_root_names_makes_a_round() {
+    let rounds = rounds("root-name-eras");
+    for (number, host) in ["52000.0", "54000.0", "56000.0"].into_iter().enumerate() {
+        assert_eq!(
+            row(&rounds, number),
+            [&number.to_string(), host, "50000.0", "29001.0", "10000.0", "29000.0"]
+        );
+    }
+    assert!(rounds.contains("(3 rounds)"));
+}
+
+#[test]
+fn orphans_hang_under_the_nearest_ancestor_that_their_name_allows() {
+    let tree = tree("missing-parent-depth");
+    let lines: Vec<&str> = tree.lines().collect();
+    assert!(lines[1].starts_with("simpler_run "));
+    assert!(lines[2].starts_with("  bind "));
+    assert!(lines[3].starts_with("  Effective              [dev]       29001.0 us"), "{tree}");
+    assert_eq!(lines[4], "    orch 10000.0  ∥  sched 29000.0   (concurrent)");
+}
+
+#[test]
+fn shuffled_lines_make_a_whole_tree() {
+    let shuffled = tree("out-of-order-lines");
+    let mut natural: Vec<&str> =
+        shuffled.lines().skip(1).map(|line| line.trim().split(' ').next().unwrap()).collect();
+    natural.retain(|name| !name.is_empty());
+    assert_eq!(
+        natural,
+        ["simpler_run", "bind", "runner_run", "device_wall", "Effective", "orch", "validate"]
+    );
+}
+
+#[test]
+fn no_view_prints_what_is_no_number() {
+    for name in ["zero-duration", "timestamp-overflow", "u64-limits"] {
+        for text in [table(name), tree(name), rounds(name)] {
+            assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+        }
+    }
+    assert!(table("u64-limits").contains("callable hid=ffffffffffffffff — 2 invocation(s)"));
+}
