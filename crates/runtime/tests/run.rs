@@ -60,3 +60,180 @@ fn a_chain_of_tasks_computes_in_order() {
         }
     }
 }
+
+/// Two sums from one source, joined: d = (x + x + 1) + (x + x + 2), and a NO_DEP constant on the way.
+const DIAMOND: &str = r#"
+#include "submit.h"
+static int64_t add(const SimplerOrchestrationApi *api, SimplerRun *run, SimplerTensor *a, SimplerTensor *b,
+                   SimplerTensor *out, uint64_t use, uint64_t extra) {
+    SimplerTaskArg args[] = {{a, SIMPLER_INPUT}, {b, SIMPLER_NO_DEP}, {out, use}};
+    args[1].use = b == a ? SIMPLER_NO_DEP : SIMPLER_INPUT;
+    SimplerTask task = task_of(args, 3);
+    task.aiv1 = 0;
+    task.scalars = &extra;
+    task.scalar_count = 1;
+    return api->submit_task(run, &task);
+}
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    SimplerTensor x = args->tensors[0], d = args->tensors[1];
+    SimplerTensor left = fresh(x.shapes[0]), right = fresh(x.shapes[0]);
+    if (add(api, run, &x, &x, &left, SIMPLER_OUTPUT, 1) != 0) return 1;
+    if (add(api, run, &x, &x, &right, SIMPLER_OUTPUT, 2) != 1) return 2;
+    if (left.owner_task != 0 || right.owner_task != 1 || !left.addr || left.addr % 1024 || left.addr == right.addr)
+        return 3;
+    if (add(api, run, &left, &right, &d, SIMPLER_INOUT, 0) != 2) return 4;
+    if (api->core_count(run, SIMPLER_AIC) != 8 || api->core_count(run, SIMPLER_AIV) != 16) return 5;
+    if (api->core_count(run, 2) != 0 || api->is_fatal(run)) return 6;
+    api->log(run, 25, "diamond", "submitted");
+    return api->struct_size == sizeof *api ? 0 : 7;
+}
+"#;
+
+fn diamond() -> CallableImage {
+    image("diamond", DIAMOND, &[("add", CoreKind::Aiv, ADD_KERNEL)])
+}
+
+#[test]
+fn a_diamond_joins_both_of_its_sides() {
+    let chip = small_chip();
+    let id = chip.register(&diamond()).unwrap();
+    for _ in 0..50 {
+        let mut x = vec![1.5; 1000];
+        let mut d = vec![-1.0; 1000];
+        let tensors = vec![host(&mut x, ArgUse::Input), host(&mut d, ArgUse::InOut)];
+        chip.run(id, &RunArgs { tensors, scalars: vec![] }).unwrap();
+        assert!(d.iter().all(|d| *d == 4.0 * 1.5 + 3.0), "{:?}", &d[..4]);
+    }
+}
+
+#[test]
+fn device_tensors_stay_where_they_are_between_runs() {
+    let chip = small_chip();
+    let id = chip.register(&chain()).unwrap();
+    let (x, y) = (chip.malloc(256).unwrap(), chip.malloc(256).unwrap());
+    let bytes = |value: f32| value.to_le_bytes().repeat(64);
+    chip.copy_to(x, &bytes(3.0)).unwrap();
+    let mut args = RunArgs {
+        tensors: vec![device(x, 256, ArgUse::Input), device(y, 256, ArgUse::Output)],
+        scalars: vec![10],
+    };
+    args.tensors[0].tensor.shapes[0] = 64;
+    args.tensors[1].tensor.shapes[0] = 64;
+    chip.run(id, &args).unwrap();
+    let mut result = vec![0; 256];
+    chip.copy_from(&mut result, y).unwrap();
+    assert_eq!(result, bytes(chain_result(3.0, 10)));
+    // The result of the first run is the source of the second.
+    args.tensors.swap(0, 1);
+    chip.run(id, &args).unwrap();
+    chip.copy_from(&mut result, x).unwrap();
+    assert_eq!(result, bytes(chain_result(chain_result(3.0, 10), 10)));
+    chip.free(x).unwrap();
+    chip.free(y).unwrap();
+    assert!(chip.free(y).is_err(), "twice");
+}
+
+/// Copies every tensor's address to the last one, as the orchestration sees it.
+const ADDRESSES: &str = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    (void)api; (void)run;
+    uint64_t *out = simpler_tensor_data(&args->tensors[args->tensor_count - 1]);
+    for (uint32_t i = 0; i < args->tensor_count; i++) {
+        out[2 * i] = args->tensors[i].addr;
+        out[2 * i + 1] = args->tensors[i].address_space;
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn host_tensors_are_staged_at_1024_and_empty_ones_have_no_address() {
+    let chip = small_chip();
+    let image = image("addresses", ADDRESSES, &[]);
+    let (mut a, mut empty, mut c, mut out) = (vec![1.0; 300], vec![], vec![1.0; 3], vec![0.0; 16]);
+    let own = chip.malloc(64).unwrap();
+    let tensors = vec![
+        host(&mut a, ArgUse::Input),
+        host(&mut empty, ArgUse::Input),
+        host(&mut c, ArgUse::InOut),
+        host(&mut out, ArgUse::OutputExisting),
+    ];
+    let mut with_device = tensors.clone();
+    with_device.insert(0, device(own, 64, ArgUse::InOut));
+    let seen = |out: &[f32]| -> Vec<u64> {
+        out.chunks(2).map(|two| u64::from(two[0].to_bits()) | u64::from(two[1].to_bits()) << 32).collect()
+    };
+    run_once(&chip, &image, tensors, vec![]).unwrap();
+    let first = seen(&out);
+    let [base, 1, 0, 1, third, 1, last, 1] = first[..] else { panic!("{first:?}") };
+    assert_eq!((base % 1024, third, last), (0, base + 2048, base + 3072));
+    // The buffer is kept, and a device tensor takes nothing of it.
+    let mut wide = vec![0.0; 20];
+    with_device[4] = host(&mut wide, ArgUse::OutputExisting);
+    run_once(&chip, &image, with_device, vec![]).unwrap();
+    assert_eq!(seen(&wide)[..8], [own.0, 1, base, 1, 0, 1, third, 1]);
+}
+
+#[test]
+fn an_empty_run_is_a_run() {
+    let empty = "#include \"submit.h\"\nint aicpu_orchestration_entry(const SimplerOrchestrationApi *api, \
+                 SimplerRun *run, const SimplerChipArgs *args) { (void)api; (void)run; (void)args; return 0; }\n";
+    let chip = small_chip();
+    let id = chip.register(&image("empty", empty, &[])).unwrap();
+    for _ in 0..100 {
+        chip.run(id, &RunArgs::default()).unwrap();
+    }
+}
+
+#[test]
+fn a_full_window_of_tasks_runs() {
+    let chip = small_chip();
+    let mut x = vec![0.25; 4];
+    let mut y = vec![0.0; 4];
+    let tasks = u64::from(small().window);
+    let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)];
+    run_once(&chip, &chain(), tensors, vec![tasks]).unwrap();
+    assert_eq!(y, vec![chain_result(0.25, tasks); 4]);
+}
+
+#[test]
+fn two_chips_of_one_process_run_at_the_same_time() {
+    let image = chain();
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let image = &image;
+            scope.spawn(move || {
+                let chip = small_chip();
+                let id = chip.register(image).unwrap();
+                for round in 1..20 {
+                    let mut x = vec![thread as f32; 16];
+                    let mut y = vec![0.0; 16];
+                    let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)];
+                    chip.run(id, &RunArgs { tensors, scalars: vec![round] }).unwrap();
+                    assert_eq!(y, vec![chain_result(thread as f32, round); 16]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn runs_of_several_threads_on_one_chip_take_turns() {
+    let chip = small_chip();
+    let id = chip.register(&chain()).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let chip = &chip;
+            scope.spawn(move || {
+                let mut x = vec![thread as f32; 16];
+                let mut y = vec![0.0; 16];
+                for _ in 0..10 {
+                    let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)];
+                    chip.run(id, &RunArgs { tensors, scalars: vec![5] }).unwrap();
+                    assert_eq!(y, vec![chain_result(thread as f32, 5); 16]);
+                }
+            });
+        }
+    });
+}

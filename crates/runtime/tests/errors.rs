@@ -1,0 +1,298 @@
+//! Runs that fail: the code, the sentence, and that the chip is usable afterwards.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use simpler_kernel_abi::{ArgUse, CoreKind, SimplerTensor};
+use simpler_runtime::{CallableImage, ChipArg, ChipRuntime, Limits, RunArgs, RunError, RuntimeConfig};
+use support::*;
+
+/// One orchestration with a fault per number in `scalars[0]`; `scalars[1]` is how often, or how long.
+const FAULTS: &str = r#"
+#include "submit.h"
+#include <time.h>
+int aicpu_orchestration_config(SimplerOrchestrationConfig *config) {
+    if (config->struct_size != sizeof *config) return 1;
+    config->tensors_min = 1;
+    config->scalars_min = 2;
+    return 0;
+}
+static void wait_ms(uint64_t ms) {
+    struct timespec t = {(time_t)(ms / 1000), (long)(ms % 1000) * 1000000};
+    while (nanosleep(&t, &t)) { }
+}
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    uint64_t fault = args->scalars[0], count = args->scalars[1];
+    SimplerTensor x = args->tensors[0], other = x;
+    uint64_t ms = count;
+    SimplerTaskArg a[40];
+    for (int i = 0; i < 40; i++) a[i] = (SimplerTaskArg){&x, SIMPLER_INPUT};
+    a[2].use = SIMPLER_INOUT;
+    a[2].tensor = &other;
+    SimplerTask task = task_of(a, 3);
+    task.aiv0 = 0;
+    int64_t got = 0;
+    switch (fault) {
+    case 0: return api->submit_task(run, &task) < 0;
+    case 1: got = api->submit_task(run, 0); break;
+    case 2: task.struct_size -= 4; got = api->submit_task(run, &task); break;
+    case 3: task.aiv0 = SIMPLER_NO_KERNEL; got = api->submit_task(run, &task); break;
+    case 4: task.aiv0 = 7; got = api->submit_task(run, &task); break;
+    case 5: task.aic = 0; task.aiv0 = SIMPLER_NO_KERNEL; got = api->submit_task(run, &task); break;
+    case 6: task.aiv1 = 0; got = api->submit_task(run, &task); break;
+    case 7: task.arg_count = 33; got = api->submit_task(run, &task); break;
+    case 8: task.args = 0; got = api->submit_task(run, &task); break;
+    case 9: task.scalar_count = 17; task.scalars = args->scalars; got = api->submit_task(run, &task); break;
+    case 10: task.scalar_count = 1; got = api->submit_task(run, &task); break;
+    case 11: a[1].tensor = 0; got = api->submit_task(run, &task); break;
+    case 12: a[1].use = 5; got = api->submit_task(run, &task); break;
+    case 13: x.extent = x.bytes + 1; got = api->submit_task(run, &task); break;
+    case 14: x.start_offset = UINT64_MAX; got = api->submit_task(run, &task); break;
+    case 15: x.addr = 0; got = api->submit_task(run, &task); break;
+    case 16: task.aiv0 = -2; got = api->submit_task(run, &task); break;
+    case 20: for (uint64_t i = 0; i < count && got >= 0; i++) got = api->submit_task(run, &task); break;
+    case 21:
+        for (uint64_t i = 0; i < count && got >= 0; i++) {
+            SimplerTensor out = fresh(1024);
+            SimplerTaskArg b[] = {{&x, SIMPLER_INPUT}, {&x, SIMPLER_INPUT}, {&out, SIMPLER_OUTPUT}};
+            task.args = b;
+            got = api->submit_task(run, &task);
+        }
+        break;
+    case 22: /* everything waits for a slow task */
+        task.aiv0 = 1;
+        task.scalars = &ms;
+        task.scalar_count = 1;
+        got = api->submit_task(run, &task);
+        task.aiv0 = 2;
+        task.scalar_count = 0;
+        for (uint64_t i = 0; i < 40 && got >= 0; i++) got = api->submit_task(run, &task);
+        break;
+    case 30: api->report_fatal(run, "the pages are gone"); return api->is_fatal(run) ? 0 : 1;
+    case 31: return 42;
+    case 32: api->report_fatal(run, 0); api->report_fatal(run, "second"); return 3;
+    case 33: {
+        char text[400];
+        for (int i = 0; i < 399; i++) text[i] = 'a' + i % 26;
+        text[399] = 0;
+        api->report_fatal(run, text);
+        return 0;
+    }
+    case 40: /* a kernel that takes longer than the timeout, and one that waits for it */
+        task.aiv0 = 1;
+        task.scalars = &ms;
+        task.scalar_count = 1;
+        got = api->submit_task(run, &task);
+        task.aiv0 = 0;
+        task.scalar_count = 0;
+        if (got >= 0) got = api->submit_task(run, &task);
+        break;
+    case 41: wait_ms(ms); return 0;
+    case 42: /* submits once the run has failed */
+        api->report_fatal(run, "first");
+        got = api->submit_task(run, &task);
+        break;
+    }
+    return got < 0 ? (int)-got : 0;
+}
+"#;
+
+const SLOW: &str = r#"
+#include <simpler/kernel.h>
+#include <time.h>
+void kernel_entry(const SimplerKernelArgs *args) {
+    struct timespec t = {0, (long)args->scalars[0] * 1000000};
+    while (nanosleep(&t, &t)) { }
+}
+"#;
+
+const NOTHING: &str =
+    "#include <simpler/kernel.h>\nvoid kernel_entry(const SimplerKernelArgs *args) { (void)args; }\n";
+
+fn faults() -> CallableImage {
+    image(
+        "faults",
+        FAULTS,
+        &[
+            ("add", CoreKind::Aiv, ADD_KERNEL),
+            ("slow", CoreKind::Aiv, SLOW),
+            ("nothing", CoreKind::Aiv, NOTHING),
+        ],
+    )
+}
+
+/// Runs a fault, then checks that the chip still computes.
+fn fault(chip: &ChipRuntime, fault: u64, count: u64) -> RunError {
+    let id = chip.register(&faults()).unwrap();
+    let mut x = vec![1.0; 1024];
+    let before = x.clone();
+    let args = RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![fault, count] };
+    let error = chip.run(id, &args).expect_err("the run must fail");
+    assert_eq!(x, before, "results of a failed run are not copied back");
+    let args = RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![0, 0] };
+    chip.run(id, &args).unwrap_or_else(|again| panic!("fault {fault}, then {again}"));
+    assert_eq!(x, vec![2.0; 1024], "after fault {fault}");
+    error
+}
+
+#[test]
+fn invalid_tasks_are_code_5_and_say_what_is_wrong() {
+    let chip = small_chip();
+    for (number, words) in [
+        (1, "null"),
+        (2, "struct_size"),
+        (3, "exactly one kernel"),
+        (4, "no kernel 7"),
+        (5, "kernel 0 is for Aiv"),
+        (6, "exactly one kernel"),
+        (7, "33 tensors"),
+        (8, "null"),
+        (9, "17 scalars"),
+        (10, "null"),
+        (11, "tensor 1 is null"),
+        (12, "tensor 1 has use 5"),
+        (13, "leaves its buffer"),
+        (14, "leaves its buffer"),
+        (15, "no address"),
+        (16, "no kernel -2"),
+    ] {
+        let error = fault(&chip, number, 0);
+        assert_eq!(error.code, -5, "fault {number}: {error}");
+        assert!(error.text.contains(words), "fault {number}: {error}");
+    }
+}
+
+#[test]
+fn too_few_arguments_are_code_5() {
+    let chip = small_chip();
+    let id = chip.register(&faults()).unwrap();
+    let mut x = vec![1.0; 4];
+    for args in [
+        RunArgs { tensors: vec![], scalars: vec![0, 0] },
+        RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![0] },
+    ] {
+        let error = chip.run(id, &args).unwrap_err();
+        assert_eq!(error.code, -5, "{error}");
+        assert!(error.text.contains("at least 1 and 2 are expected"), "{error}");
+    }
+}
+
+#[test]
+fn arguments_that_bind_cannot_stage_are_code_5() {
+    let chip = small_chip();
+    let id = chip.register(&faults()).unwrap();
+    let mut x = vec![1.0; 4];
+    let good = host(&mut x, ArgUse::InOut);
+    let null = ChipArg { tensor: SimplerTensor { addr: 0, ..good.tensor }, ..good };
+    let elsewhere = ChipArg { tensor: SimplerTensor { address_space: 2, ..good.tensor }, ..good };
+    let endless = ChipArg { tensor: SimplerTensor { bytes: u64::MAX, ..good.tensor }, ..good };
+    for tensors in [vec![null], vec![elsewhere], vec![endless], vec![good; 257]] {
+        let error = chip.run(id, &RunArgs { tensors, scalars: vec![0, 0] }).unwrap_err();
+        assert_eq!(error.code, -5, "{error}");
+    }
+    let scalars = vec![0; 129];
+    assert_eq!(chip.run(id, &RunArgs { tensors: vec![good], scalars }).unwrap_err().code, -5);
+    chip.run(id, &RunArgs { tensors: vec![good], scalars: vec![0, 0] }).unwrap();
+    assert_eq!(x, [2.0; 4]);
+}
+
+#[test]
+fn a_limit_that_is_hit_is_named() {
+    let limits = Limits { window: 64, heap_bytes: 64 << 10, argument_bytes: 1 << 20, edges: 1 << 10 };
+    let with = |limits| chip(RuntimeConfig { limits, ..RuntimeConfig::default() });
+    let full = [
+        (with(limits), 20, 65, -3, "at most 64 tasks"),
+        (with(limits), 21, 17, -2, "of 65536 are in use"),
+        (with(Limits { argument_bytes: 4096, ..limits }), 20, 64, -3, "4096 bytes"),
+        (with(Limits { edges: 32, ..limits }), 22, 300, -4, "at most 32 dependencies"),
+    ];
+    for (chip, number, count, code, words) in full {
+        let error = fault(&chip, number, count);
+        assert_eq!(error.code, code, "fault {number}: {error}");
+        assert!(error.text.contains(words), "fault {number}: {error}");
+    }
+}
+
+#[test]
+fn the_orchestration_can_fail_the_run_with_code_9() {
+    let chip = small_chip();
+    let error = fault(&chip, 30, 0);
+    assert_eq!(error, RunError { code: -9, text: "the pages are gone".into() });
+    let error = fault(&chip, 31, 0);
+    assert_eq!(error.code, -9);
+    assert!(error.text.contains("returned 42"), "{error}");
+    assert_eq!(fault(&chip, 32, 0), RunError { code: -9, text: String::new() }, "the first report counts");
+    assert_eq!(fault(&chip, 33, 0).text.len(), 255, "the text is cut where the header says");
+    assert_eq!(fault(&chip, 42, 0), RunError { code: -9, text: "first".into() });
+}
+
+fn impatient(ms: u64) -> ChipRuntime {
+    let scheduler_timeout = Duration::from_millis(ms);
+    chip(RuntimeConfig { limits: small(), scheduler_timeout, ..RuntimeConfig::default() })
+}
+
+#[test]
+fn a_stalled_task_times_out_and_is_named() {
+    let chip = impatient(100);
+    let start = Instant::now();
+    let error = fault(&chip, 40, 900);
+    assert_eq!(error.code, -100, "{error}");
+    assert!(error.text.contains("sub-class 1"), "{error}");
+    assert!(error.text.contains("task 0 (slow)"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn an_orchestration_that_neither_submits_nor_ends_times_out() {
+    let error = fault(&impatient(100), 41, 900);
+    assert_eq!(error.code, -100, "{error}");
+    assert!(error.text.contains("sub-class 5"), "{error}");
+}
+
+#[test]
+fn progress_puts_the_timeout_off() {
+    // Eight tasks of 60 ms in a row are longer than the timeout, but none alone is.
+    const ROW: &str = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    SimplerTensor x = args->tensors[0];
+    SimplerTaskArg a[] = {{&x, SIMPLER_INOUT}};
+    uint64_t ms = 60;
+    SimplerTask task = task_of(a, 1);
+    task.aiv0 = 0;
+    task.scalars = &ms;
+    task.scalar_count = 1;
+    for (int i = 0; i < 8; i++) if (api->submit_task(run, &task) < 0) return 1;
+    return 0;
+}
+"#;
+    let chip = impatient(300);
+    let image = image("row", ROW, &[("slow", CoreKind::Aiv, SLOW)]);
+    let mut x = vec![0.0; 4];
+    let start = Instant::now();
+    run_once(&chip, &image, vec![host(&mut x, ArgUse::InOut)], vec![]).unwrap();
+    assert!(start.elapsed() >= Duration::from_millis(480));
+}
+
+#[test]
+fn an_orchestration_object_without_an_entry_is_refused_at_its_first_run() {
+    let chip = small_chip();
+    let image = image("no_entry", "#include \"submit.h\"\nint other_word;\n", &[]);
+    let id = chip.register(&image).unwrap();
+    for _ in 0..2 {
+        let error = chip.run(id, &RunArgs::default()).unwrap_err();
+        assert_eq!(error.code, -5, "{error}");
+        assert!(error.text.contains("aicpu_orchestration_entry"), "{error}");
+    }
+    fault(&chip, 30, 0);
+}
+
+#[test]
+fn an_unregistered_callable_is_refused() {
+    let (one, two) = (small_chip(), small_chip());
+    let id = one.register(&faults()).unwrap();
+    assert_eq!(two.run(id, &RunArgs::default()).unwrap_err().code, -1);
+}

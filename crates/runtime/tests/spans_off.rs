@@ -1,0 +1,59 @@
+//! With `SIMPLER_DEVICE_STRACE_ENABLE=0` a run keeps its host spans and has none of the device's. One test: the
+//! environment and the log belong to the process.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
+
+#[path = "support/log.rs"]
+mod log;
+mod support;
+
+use simpler_runtime::RunArgs;
+use support::*;
+
+const EMPTY: &str = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    (void)api; (void)run; (void)args;
+    return 0;
+}
+"#;
+
+#[test]
+fn the_gate_turns_every_device_span_off_and_nothing_else() {
+    // SAFETY: this is the only test of its process, and no other thread runs yet.
+    unsafe { std::env::set_var("SIMPLER_DEVICE_STRACE_ENABLE", "0") };
+    let directory = tempfile::tempdir().unwrap();
+    log::start(directory.path());
+    let gated = small_chip();
+    let image = image("empty", EMPTY, &[]);
+    let id = gated.register(&image).unwrap();
+    gated.run(id, &RunArgs::default()).unwrap();
+    let names = |from: usize| -> Vec<String> {
+        log::spans(directory.path()).into_iter().skip(from).map(|span| span.name).collect()
+    };
+    let host = [
+        "simpler_run.bind.args",
+        "simpler_run.bind.prebuilt",
+        "simpler_run.bind",
+        "simpler_run.runner_run",
+        "simpler_run.validate",
+        "simpler_run",
+    ];
+    assert_eq!(names(0), host);
+
+    // Read once per runtime: a later value is for later runtimes. Only exactly "0" is off.
+    // SAFETY: the chip's threads do not read the environment.
+    unsafe { std::env::set_var("SIMPLER_DEVICE_STRACE_ENABLE", "00") };
+    gated.run(id, &RunArgs::default()).unwrap();
+    assert_eq!(names(host.len()), host);
+    let open = small_chip();
+    let id = open.register(&image).unwrap();
+    open.run(id, &RunArgs::default()).unwrap();
+    assert!(names(2 * host.len()).iter().any(|name| name.ends_with(".device_wall")));
+
+    // Muted TIMING turns both off.
+    let before = names(0).len();
+    simpler_host_log::set_threshold(simpler_host_log::Threshold::WARN);
+    open.run(id, &RunArgs::default()).unwrap();
+    assert_eq!(names(0).len(), before);
+}
