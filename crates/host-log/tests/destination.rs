@@ -1,5 +1,7 @@
 //! Where records go, and when that is decided.
 
+#![cfg(feature = "host-strace")]
+
 mod support;
 
 use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,7 @@
 //! Losses: each is counted once, under one reason, and told in the log.
 
+#![cfg(feature = "host-strace")]
+
 mod support;
 
 use std::time::{Duration, Instant};

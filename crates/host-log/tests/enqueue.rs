@@ -1,5 +1,7 @@
 //! The callback through which other modules of the process submit.
 
+#![cfg(feature = "host-strace")]
+
 mod support;
 
 use std::ffi::{c_char, c_int};

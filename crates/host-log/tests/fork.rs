@@ -1,5 +1,7 @@
 //! What parent and child of a fork each have: a file, an anchor, counts of their own.
 
+#![cfg(feature = "host-strace")]
+
 mod support;
 
 use std::time::Duration;

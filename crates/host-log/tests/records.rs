@@ -1,5 +1,7 @@
 //! What a record looks like, byte for byte, and what is not even evaluated.
 
+#![cfg(feature = "host-strace")]
+
 mod support;
 
 use std::cell::Cell;

@@ -1,5 +1,7 @@
 //! Nesting, invocations and attributes of spans made by guards.
 
+#![cfg(feature = "host-strace")]
+
 mod support;
 
 use simpler_host_log::{self as log, Invocation, SpanContext, Threshold, span};

@@ -232,3 +232,30 @@ impl StderrPipe {
         bytes
     }
 }
+
+/// What ThreadSanitizer, if this is built with it, is not to report: races inside std and libtest, which are
+/// not built with it, so that it does not see the fences that order them.
+#[unsafe(no_mangle)]
+extern "C" fn __tsan_default_suppressions() -> *const std::ffi::c_char {
+    c"race:std::thread::thread::Inner\n\
+      race:std::thread::scoped::\n\
+      race:std::thread::lifecycle::\n\
+      race:std::sync::mpmc::\n\
+      race:test::event::CompletedTest\n"
+        .as_ptr()
+}
+
+/// Whether this is built with ThreadSanitizer.
+pub(crate) fn is_under_thread_sanitizer() -> bool {
+    UNDER_THREAD_SANITIZER.load(std::sync::atomic::Ordering::Relaxed)
+}
+
+static UNDER_THREAD_SANITIZER: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
+/// ThreadSanitizer's start asks for its options here. A child of a process with threads may start its writer:
+/// it took nothing that another thread holds.
+#[unsafe(no_mangle)]
+extern "C" fn __tsan_default_options() -> *const std::ffi::c_char {
+    UNDER_THREAD_SANITIZER.store(true, std::sync::atomic::Ordering::Relaxed);
+    c"die_after_fork=0".as_ptr()
+}
