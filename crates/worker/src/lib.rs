@@ -1,1 +1,51 @@
 //! Workers: the L3 parent, its forked L2 chip children, their mailboxes.
+//!
+//! A [`Worker`] is a parent that forks one child per chip before it has any thread. Each child makes a
+//! [`ChipWorker`] (a platform and its runtime) and serves the mailbox that it shares with its parent; host
+//! data lies in [`SharedMemory`] that both see. Errors come back as a code and a text. A chip never outlives
+//! its parent, and its parent never loses one without saying so.
+//!
+//! ```no_run
+//! use simpler_kernel_abi::{ArgUse, DType};
+//! use simpler_worker::{ChipArg, RunArgs, SharedBuffer, Worker};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let image = todo!();
+//! let mut builder = Worker::builder(3);
+//! builder.chips(2);
+//! let callable = builder.callable(image)?;
+//! let outputs = builder.share(SharedBuffer::new(2 * 64)?);
+//! let mut worker = builder.start()?; // forks
+//! let tickets = (0..2)
+//!     .map(|chip| {
+//!         let tensor = outputs.tensor(chip * 64, 64, DType::F32)?;
+//!         let tensors = vec![ChipArg { tensor, arg_use: ArgUse::OutputExisting }];
+//!         worker.submit(chip, callable, &RunArgs { tensors, scalars: vec![] })
+//!     })
+//!     .collect::<Result<Vec<_>, _>>()?;
+//! for ticket in tickets {
+//!     worker.wait(ticket)?;
+//! }
+//! worker.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The mailbox's protocol is in `mailbox.rs`, the child's life in `child.rs`, the parent's in `worker.rs`.
+
+mod arguments;
+mod child;
+mod chip_worker;
+mod endpoint;
+mod error;
+mod mailbox;
+mod process;
+mod shared_memory;
+mod span;
+mod worker;
+
+pub use chip_worker::ChipWorker;
+pub use endpoint::{Endpoint, MakeEndpoint};
+pub use error::{Ending, WorkerError};
+pub use shared_memory::{SharedBuffer, SharedMemory, SharedSlice};
+pub use simpler_runtime::{CallableImage, ChipArg, RunArgs, RunError};
+pub use worker::{CALLABLES_MAX, CHIPS_MAX, Callable, LogSetup, Ticket, Worker, WorkerBuilder};

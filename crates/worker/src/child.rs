@@ -1,0 +1,199 @@
+//! The life of a forked child: log writer, endpoint, ready, requests, drain.
+//!
+//! Everything that needs threads starts here, after the fork. The child leaves in one of four ways: told to
+//! (shutdown), orphaned, its bring-up failed, or it panicked; each drains its log within a limit and ends in
+//! `_exit`, so that no frame, exit handler or stdio buffer of the parent is touched.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use nix::unistd::Pid;
+use simpler_host_log as host_log;
+use simpler_relax::Relax;
+
+use crate::endpoint::MakeEndpoint;
+use crate::mailbox::{ChildEnd, Control, Failure, Request, Task};
+use crate::process::ParentWatch;
+use crate::shared_memory::SharedRanges;
+use crate::{CallableImage, Endpoint, RunError};
+
+/// The specification's flush limit: how long a leaving process waits for its log's writer.
+pub(crate) const LOG_DRAIN_LIMIT: Duration = Duration::from_millis(1000);
+
+/// Exit statuses of a child; 0 is an orderly shutdown.
+pub(crate) mod exit {
+    /// Bring-up failed, with the text in the mailbox.
+    pub(crate) const INIT_FAILED: i32 = 1;
+    /// The parent is gone.
+    pub(crate) const ORPHANED: i32 = 2;
+    /// A request or bring-up panicked; the panic's text went to stderr and, where one was due, in the answer.
+    pub(crate) const PANICKED: i32 = 3;
+}
+
+/// What a child inherits.
+pub(crate) struct Inheritance<'a> {
+    pub(crate) chip: usize,
+    pub(crate) parent: Pid,
+    pub(crate) mailbox: ChildEnd<'a>,
+    pub(crate) shared: &'a SharedRanges,
+    pub(crate) callables: &'a [CallableImage],
+    pub(crate) make_endpoint: &'a MakeEndpoint,
+}
+
+/// Lives as the child until it is to leave; gives the exit status.
+pub(crate) fn live(inheritance: &Inheritance<'_>) -> i32 {
+    let status = match bring_up(inheritance) {
+        Ok(endpoint) => serve_and_finalize(inheritance, endpoint),
+        Err(status) => status,
+    };
+    host_log::close(LOG_DRAIN_LIMIT);
+    status
+}
+
+fn serve_and_finalize(inheritance: &Inheritance<'_>, mut endpoint: Box<dyn Endpoint>) -> i32 {
+    let status = serve(inheritance, endpoint.as_mut());
+    if status == exit::PANICKED {
+        // Its memory and threads end with the process; tearing it down could hang.
+        std::mem::forget(endpoint);
+        return status;
+    }
+    match guarded(|| {
+        drop(endpoint);
+        Ok(())
+    }) {
+        Ok(()) => status,
+        Err(_) => exit::PANICKED,
+    }
+}
+
+fn bring_up(inheritance: &Inheritance<'_>) -> Result<Box<dyn Endpoint>, i32> {
+    let made = guarded(|| {
+        host_log::start_writer()
+            .map_err(|error| RunError { code: -1, text: format!("host log: {error}") })?;
+        (inheritance.make_endpoint)(inheritance.chip, inheritance.callables)
+    });
+    match made {
+        Ok(endpoint) => {
+            inheritance.mailbox.finish_init(Ok(()));
+            Ok(endpoint)
+        }
+        Err((failure, status)) => {
+            inheritance.mailbox.finish_init(Err(&failure));
+            Err(status.unwrap_or(exit::INIT_FAILED))
+        }
+    }
+}
+
+fn serve(inheritance: &Inheritance<'_>, endpoint: &mut dyn Endpoint) -> i32 {
+    let mailbox = inheritance.mailbox;
+    let mut parent = ParentWatch::new(inheritance.parent);
+    let mut relax = Relax::new();
+    loop {
+        let seen = mailbox.requests().epoch();
+        let panicked = match mailbox.next() {
+            Some(Request::Shutdown) => return 0,
+            Some(Request::Control(request)) => {
+                let outcome = answer(request, |control| serve_control(inheritance, endpoint, control));
+                mailbox.finish_control(outcome.as_ref().copied().map_err(|(failure, _)| failure));
+                outcome.err().and_then(|(_, status)| status)
+            }
+            Some(Request::Task(request)) => {
+                let outcome = answer(request, |task| serve_task(inheritance, endpoint, task));
+                mailbox.finish_task(outcome.as_ref().copied().map_err(|(failure, _)| failure));
+                outcome.err().and_then(|(_, status)| status)
+            }
+            None => {
+                if parent.is_over() {
+                    host_log::log_warn!("chip {}: the parent process is gone, leaving", inheritance.chip);
+                    return exit::ORPHANED;
+                }
+                relax.wait(mailbox.requests(), seen);
+                continue;
+            }
+        };
+        if let Some(status) = panicked {
+            return status;
+        }
+        relax.reset();
+    }
+}
+
+/// A failure, and the status to leave with where the child can no longer be trusted.
+type Refusal = (Failure, Option<i32>);
+
+fn answer<Q, T>(
+    request: Result<Q, Failure>,
+    serve: impl FnOnce(Q) -> Result<T, RunError>,
+) -> Result<T, Refusal> {
+    let request = request.map_err(|failure| (failure, None))?;
+    guarded(|| serve(request))
+}
+
+/// Runs `body`; a panic becomes a failure after which the child leaves, as nothing is known of the endpoint.
+fn guarded<T>(body: impl FnOnce() -> Result<T, RunError>) -> Result<T, Refusal> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(outcome) => outcome.map_err(|error| (Failure { code: error.code, text: error.text }, None)),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<&str>()
+                .copied()
+                .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+                .unwrap_or("no text");
+            let failure = Failure { code: -1, text: format!("the child panicked: {text}") };
+            // Dropping the payload could panic again.
+            std::mem::forget(panic);
+            Err((failure, Some(exit::PANICKED)))
+        }
+    }
+}
+
+fn serve_task(
+    inheritance: &Inheritance<'_>,
+    endpoint: &mut dyn Endpoint,
+    task: Task,
+) -> Result<(), RunError> {
+    for (position, arg) in task.args.tensors.iter().enumerate() {
+        inheritance.shared.check(position, &arg.tensor).map_err(refused)?;
+    }
+    endpoint.run(&task.callable, &task.args)
+}
+
+fn serve_control(
+    inheritance: &Inheritance<'_>,
+    endpoint: &mut dyn Endpoint,
+    control: Control,
+) -> Result<u64, RunError> {
+    match control {
+        Control::Malloc { bytes } => endpoint.malloc(size(bytes)?),
+        Control::Free { device } => endpoint.free(device).map(|()| 0),
+        Control::CopyTo { device, host, bytes } => {
+            let length = shared_range(inheritance.shared, host, bytes)?;
+            // SAFETY: the range lies inside a mapping that this process inherited and keeps; all bytes are
+            // initialized; the parent waits for the answer and asks its users not to write meanwhile.
+            let source = unsafe { std::slice::from_raw_parts(host as *const u8, length) };
+            endpoint.copy_to(device, source).map(|()| 0)
+        }
+        Control::CopyFrom { host, device, bytes } => {
+            let length = shared_range(inheritance.shared, host, bytes)?;
+            // SAFETY: as above; nobody else in this process has a reference into it.
+            let target = unsafe { std::slice::from_raw_parts_mut(host as *mut u8, length) };
+            endpoint.copy_from(target, device).map(|()| 0)
+        }
+        Control::Prepare { callable } => endpoint.prepare(&callable),
+    }
+}
+
+fn shared_range(shared: &SharedRanges, host: u64, bytes: u64) -> Result<usize, RunError> {
+    if !shared.contain(host, bytes) {
+        return Err(refused(format!("{bytes} bytes at {host:#x} are not inside a shared buffer")));
+    }
+    size(bytes)
+}
+
+fn size(bytes: u64) -> Result<usize, RunError> {
+    usize::try_from(bytes).map_err(|_| refused(format!("{bytes} bytes are more than an address space")))
+}
+
+fn refused(text: String) -> RunError {
+    RunError { code: -1, text }
+}

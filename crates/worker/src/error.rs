@@ -1,0 +1,136 @@
+//! What a worker refuses or reports, each kind with the sentence that the caller shows.
+
+use std::fmt;
+use std::time::Duration;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It exited with this status.
+    Exited(i32),
+    /// This signal killed it.
+    Killed(i32),
+    /// It is gone and somebody else has collected its status.
+    Collected,
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Exited(status) => write!(out, "exited with status {status}"),
+            Self::Killed(signal) => match nix::sys::signal::Signal::try_from(signal) {
+                Ok(name) => write!(out, "was killed by signal {signal} ({name})"),
+                Err(_) => write!(out, "was killed by signal {signal}"),
+            },
+            Self::Collected => write!(out, "is gone, its status was collected elsewhere"),
+        }
+    }
+}
+
+/// Everything that can go wrong between a parent and its chips.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// A setting that cannot be met.
+    #[error("worker: {0}")]
+    Config(String),
+    /// Fork in a process that has other threads.
+    #[error(
+        "worker: this process has {threads} threads and can no longer fork its chips (a child would inherit \
+         locks whose holders it does not have): start the worker before any other thread"
+    )]
+    Threads {
+        /// Threads that /proc/self/task shows.
+        threads: usize,
+    },
+    /// The host log could not be set up or drained before the fork.
+    #[error("worker: host log: {0}")]
+    Log(String),
+    /// A system call failed.
+    #[error("worker: {call}: {source}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// Its error.
+        source: std::io::Error,
+    },
+    /// A child's initialization failed; the text is the child's.
+    #[error("chip {chip} (pid {pid}): initialization failed: {text}")]
+    Init {
+        /// Chip index.
+        chip: usize,
+        /// Its process.
+        pid: i32,
+        /// The child's text.
+        text: String,
+    },
+    /// The init barrier's time limit passed.
+    #[error("chip {chip} (pid {pid}) was not ready within {limit:?}")]
+    InitTimeout {
+        /// Chip index.
+        chip: usize,
+        /// Its process.
+        pid: i32,
+        /// The limit.
+        limit: Duration,
+    },
+    /// A child's process ended while something was expected from it.
+    #[error("chip {chip} (pid {pid}) {ending} {during}")]
+    ChildGone {
+        /// Chip index.
+        chip: usize,
+        /// Its process.
+        pid: i32,
+        /// How it ended.
+        ending: Ending,
+        /// What the parent was waiting for, as `while it ran run 7`.
+        during: String,
+    },
+    /// A child had to be killed at close because it did not leave.
+    #[error("chip {chip} (pid {pid}) did not leave within {limit:?} of the shutdown and was killed")]
+    Unresponsive {
+        /// Chip index.
+        chip: usize,
+        /// Its process.
+        pid: i32,
+        /// The limit.
+        limit: Duration,
+    },
+    /// Arguments that may not go to a child.
+    #[error("arguments: {0}")]
+    Arguments(String),
+    /// No such chip, callable or ticket.
+    #[error("worker: {0}")]
+    Unknown(String),
+    /// The chip still has a run whose ticket was not waited for.
+    #[error("chip {chip} is busy with run {run_id}: wait for its ticket first")]
+    Busy {
+        /// Chip index.
+        chip: usize,
+        /// The run in flight.
+        run_id: u64,
+    },
+    /// The worker was closed.
+    #[error("worker: closed")]
+    Closed,
+    /// What the child reported; code and text are the child's.
+    #[error("chip {chip} (pid {pid}): {what} failed with code {code}: {text}")]
+    Chip {
+        /// Chip index.
+        chip: usize,
+        /// Its process.
+        pid: i32,
+        /// `run`, `malloc`, `free`, `copy_to`, `copy_from` or `prepare`.
+        what: &'static str,
+        /// The code.
+        code: i32,
+        /// The text.
+        text: String,
+    },
+}
+
+impl WorkerError {
+    pub(crate) fn system(call: &'static str, errno: nix::errno::Errno) -> Self {
+        Self::System { call, source: errno.into() }
+    }
+}

@@ -1,0 +1,767 @@
+//! The shared-memory mailbox between a parent and one child: frames whose state word says whose turn it is.
+//!
+//! A mailbox has three places for frames of one layout (RUNTIME §1.4): the base frame for bring-up, control
+//! requests and shutdown, and task frames, of which one is in use (the second belongs to pipelining).
+//! [`ParentEnd`] and [`ChildEnd`] are the two ends; each can only write its own words:
+//!
+//! | word | writer |
+//! | --- | --- |
+//! | opcode or callable, lease, digest, arguments, trailer, `shutdown` | parent |
+//! | `error`, `error_text`, `result`, `accepted` | child |
+//! | `state` | whoever's turn it is |
+//!
+//! # Why the protocol is sound
+//!
+//! Every state belongs to one side, and only that side stores the next one:
+//!
+//! ```text
+//! base   IDLE(child, bring-up) → INIT_READY | INIT_FAILED → IDLE
+//!        IDLE(parent) → CONTROL_REQUEST → CONTROL_DONE → IDLE          IDLE → SHUTDOWN
+//! task   IDLE(parent) → TASK_READY → TASK_DONE | TASK_FAILED → IDLE
+//! parent owns IDLE, INIT_*, CONTROL_DONE, TASK_DONE, TASK_FAILED; child owns CONTROL_REQUEST, TASK_READY
+//! ```
+//!
+//! The owner writes its words with relaxed stores, then stores the next state with release; the other side
+//! loads the state with acquire before it reads them. As ownership alternates, the reads of the former owner
+//! happen before its release store, hence before the next owner's writes: no word is written while it can
+//! be read, and an outcome is never seen without its error code and text.
+//! One state has two possible writers: during bring-up and during a control request the child owns the base
+//! frame, but the parent may have to end it just then. A SHUTDOWN in the state word could be overwritten by
+//! the child's INIT_READY or CONTROL_DONE. So shutdown is a word of its own, which only the parent writes and
+//! which nobody clears; the state is set as well only where the parent owns it.
+//!
+//! A change of state is followed by a ring of the other side's event count, which lives in the same memory:
+//! one per child for requests, one per parent for replies, as the parent waits for all of its children.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use simpler_relax::EventCount;
+
+use crate::arguments::{self, Blob};
+use crate::shared_memory::Mapping;
+use crate::{RunArgs, WorkerError};
+
+/// The version in the trailer; a child refuses any other.
+const PROTOCOL_VERSION: u64 = 3;
+/// Task frames in use: pipeline depth 1 (sim).
+const TASK_FRAMES: usize = 1;
+/// Task frames that the layout has.
+const TASK_FRAMES_MAX: usize = 2;
+/// CallConfig (RUNTIME §1.5) is 6×i32, 12×u64 and 1024 characters; all zero means every default.
+const CALL_CONFIG_WORDS: usize = (6 * 4 + 12 * 8 + 1024) / 8;
+/// Longest error text: a sentence with a path and a linker's words. A longer one is cut and ends in `~`.
+pub(crate) const ERROR_TEXT_BYTES: usize = 1024;
+
+const _: () = assert!(TASK_FRAMES <= TASK_FRAMES_MAX);
+
+/// A callable's identity in a frame.
+pub(crate) type Digest = [u8; 32];
+
+/// The states in use, with the specification's numbers. FRAME_STAGED 8, TASK_LAUNCHED 9, ACTIVATE 11 and
+/// PREPARE_READY 12 belong to pipelining.
+#[repr(i32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle = 0,
+    TaskReady = 1,
+    TaskDone = 2,
+    Shutdown = 3,
+    ControlRequest = 4,
+    ControlDone = 5,
+    InitReady = 6,
+    InitFailed = 7,
+    TaskFailed = 10,
+}
+
+/// Control opcodes, with the specification's numbers.
+#[repr(u64)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opcode {
+    Malloc = 0,
+    Free = 1,
+    CopyTo = 2,
+    CopyFrom = 3,
+    Prepare = 4,
+}
+
+#[repr(C)]
+struct Frame {
+    state: AtomicI32,
+    error: AtomicI32,
+    /// A control opcode, or the parent's index of the callable (the child goes by the digest).
+    callable_or_opcode: AtomicU64,
+    /// Room for the CallConfig: nothing sets one yet.
+    _call_config: [AtomicU64; CALL_CONFIG_WORDS],
+    lease_slot: AtomicU64,
+    lease_generation: AtomicU64,
+    digest: [AtomicU64; 4],
+    arguments: Blob,
+    /// Sticky: 0, then 1 for ever. Only that of the base frame is used.
+    shutdown: AtomicU64,
+    protocol_version: AtomicU64,
+    run_id: AtomicU64,
+    slot_id: AtomicU64,
+    generation: AtomicU64,
+    dispatch_id: AtomicU64,
+    /// The generation of the newest task that the child has taken up.
+    accepted: AtomicU64,
+    /// Room for the preparation disposition: 0, none.
+    _preparation: AtomicU64,
+    /// What a control request gave.
+    result: AtomicU64,
+    error_text_bytes: AtomicU32,
+    _padding: AtomicU32,
+    error_text: [AtomicU64; ERROR_TEXT_BYTES / 8],
+}
+
+const _: () = {
+    assert!(std::mem::offset_of!(Frame, error) == 4);
+    assert!(std::mem::offset_of!(Frame, callable_or_opcode) == 8);
+    assert!(std::mem::offset_of!(Frame, _call_config) == 16);
+    assert!(std::mem::offset_of!(Frame, lease_slot) == 16 + 6 * 4 + 12 * 8 + 1024);
+};
+
+/// What a child reports as its failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) code: i32,
+    pub(crate) text: String,
+}
+
+impl Frame {
+    fn state(&self) -> i32 {
+        // ORDERING: Acquire: pairs with the Release store in `hand_over` on the other side.
+        self.state.load(Ordering::Acquire)
+    }
+
+    fn is(&self, state: State) -> bool {
+        self.state() == state as i32
+    }
+
+    fn hand_over(&self, state: State) {
+        // ORDERING: Release: pairs with the Acquire load in `state` on the other side; publishes all words
+        // that this side wrote.
+        self.state.store(state as i32, Ordering::Release);
+    }
+
+    fn set_failure(&self, failure: Option<&Failure>) {
+        let (code, text) = match failure {
+            // A failure whose code is 0 would read as success.
+            Some(failure) => (if failure.code == 0 { -1 } else { failure.code }, failure.text.as_str()),
+            None => (0, ""),
+        };
+        let mut bytes = [0; ERROR_TEXT_BYTES];
+        let used = cut(text, &mut bytes);
+        // ORDERING: Relaxed for all: published by `hand_over`.
+        self.error.store(code, Ordering::Relaxed);
+        self.error_text_bytes.store(used as u32, Ordering::Relaxed);
+        for (to, from) in self.error_text.iter().zip(bytes[..used.next_multiple_of(8)].as_chunks().0) {
+            to.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
+        }
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        // ORDERING: Relaxed for all: the Acquire load of the state came before.
+        let code = self.error.load(Ordering::Relaxed);
+        if code == 0 {
+            return None;
+        }
+        let used = (self.error_text_bytes.load(Ordering::Relaxed) as usize).min(ERROR_TEXT_BYTES);
+        let bytes: Vec<u8> = self
+            .error_text
+            .iter()
+            .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
+            .take(used)
+            .collect();
+        Some(Failure { code, text: String::from_utf8_lossy(&bytes).into_owned() })
+    }
+
+    fn set_digest(&self, digest: &Digest) {
+        for (to, from) in self.digest.iter().zip(digest.as_chunks().0) {
+            // ORDERING: Relaxed: published by `hand_over`.
+            to.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
+        }
+    }
+
+    fn digest(&self) -> Digest {
+        let mut digest = [0; 32];
+        for (to, from) in digest.as_chunks_mut().0.iter_mut().zip(&self.digest) {
+            // ORDERING: Relaxed: the Acquire load of the state came before.
+            *to = from.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        digest
+    }
+}
+
+/// Copies `text` into `bytes`; one that does not fit is cut at a character and ends in `~`.
+fn cut(text: &str, bytes: &mut [u8; ERROR_TEXT_BYTES]) -> usize {
+    if text.len() <= ERROR_TEXT_BYTES {
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        return text.len();
+    }
+    let end = text.floor_char_boundary(ERROR_TEXT_BYTES - 1);
+    bytes[..end].copy_from_slice(&text.as_bytes()[..end]);
+    bytes[end] = b'~';
+    end + 1
+}
+
+#[repr(C, align(64))]
+struct Mailbox {
+    /// Rung by the parent after it handed over a frame or set the shutdown word.
+    requests: EventCount,
+    base: Frame,
+    tasks: [Frame; TASK_FRAMES_MAX],
+}
+
+#[repr(C, align(64))]
+struct Header {
+    /// Rung by a child after it handed over a frame.
+    replies: EventCount,
+}
+
+/// The mailboxes of all children of one parent, in one mapping that the children inherit.
+pub(crate) struct Mailboxes {
+    // FORK: parent and child see the same pages; each end writes the words of the table above.
+    mapping: Mapping,
+    count: usize,
+}
+
+impl Mailboxes {
+    /// `count` mailboxes, all frames IDLE (the kernel's zero pages are exactly that).
+    pub(crate) fn new(count: usize) -> Result<Self, WorkerError> {
+        Ok(Self { mapping: Mapping::new(size_of::<Header>() + count * size_of::<Mailbox>())?, count })
+    }
+
+    /// The event that every child rings.
+    pub(crate) fn replies(&self) -> &EventCount {
+        let header: NonNull<Header> = self.mapping.base().cast();
+        // SAFETY: the mapping starts with a header, page-aligned; zero bytes are a new event count; the
+        // reference lives as long as the mapping, and every word in it is an atomic.
+        let header = unsafe { header.as_ref() };
+        &header.replies
+    }
+
+    fn mailbox(&self, index: usize) -> &Mailbox {
+        assert!(index < self.count, "a mailbox per child");
+        // SAFETY: the mapping holds a header and `count` mailboxes, and `index` is below that.
+        let first = unsafe { self.mapping.base().add(size_of::<Header>()) };
+        // SAFETY: as above.
+        let mailbox = unsafe { first.cast::<Mailbox>().add(index) };
+        // SAFETY: aligned (page, 64-byte header, 64-byte multiples), initialized (zero is valid for every
+        // word), alive as long as the mapping, and made of atomics only.
+        unsafe { mailbox.as_ref() }
+    }
+
+    /// The parent's end of mailbox `index`.
+    pub(crate) fn parent(&self, index: usize) -> ParentEnd<'_> {
+        ParentEnd { mailbox: self.mailbox(index) }
+    }
+
+    /// The child's end of mailbox `index`.
+    pub(crate) fn child(&self, index: usize) -> ChildEnd<'_> {
+        ChildEnd { mailbox: self.mailbox(index), replies: self.replies() }
+    }
+}
+
+/// A control request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    /// Gives a device address.
+    Malloc { bytes: u64 },
+    /// Gives nothing.
+    Free { device: u64 },
+    /// Host (shared memory) to device.
+    CopyTo { device: u64, host: u64, bytes: u64 },
+    /// Device to host (shared memory).
+    CopyFrom { host: u64, device: u64, bytes: u64 },
+    /// Gives the child's local slot of the callable.
+    Prepare { callable: Digest },
+}
+
+impl Control {
+    /// The operation's name, for texts.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Malloc { .. } => "malloc",
+            Self::Free { .. } => "free",
+            Self::CopyTo { .. } => "copy_to",
+            Self::CopyFrom { .. } => "copy_from",
+            Self::Prepare { .. } => "prepare",
+        }
+    }
+}
+
+/// A run to be made.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) callable: Digest,
+    pub(crate) args: RunArgs,
+}
+
+/// Who a task is, for the trailer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TaskIdentity {
+    pub(crate) callable_index: usize,
+    pub(crate) callable: Digest,
+    pub(crate) run_id: u64,
+    pub(crate) dispatch_id: u64,
+    pub(crate) generation: u64,
+}
+
+/// The task slot that every task of a pipeline of depth 1 has.
+pub(crate) const TASK_SLOT: usize = 0;
+
+/// The parent's side of one mailbox.
+#[derive(Clone, Copy)]
+pub(crate) struct ParentEnd<'a> {
+    mailbox: &'a Mailbox,
+}
+
+impl ParentEnd<'_> {
+    /// The outcome of bring-up, once; the frame is the parent's afterwards.
+    pub(crate) fn take_init(&self) -> Option<Result<(), Failure>> {
+        let base = &self.mailbox.base;
+        let outcome = match base.state() {
+            state if state == State::InitReady as i32 => Ok(()),
+            state if state == State::InitFailed as i32 => Err(failure_or_unknown(base)),
+            _ => return None,
+        };
+        base.hand_over(State::Idle);
+        Some(outcome)
+    }
+
+    /// Hands a control request to the child. The base frame must be the parent's, which it is after
+    /// `take_init` and after each `take_control`.
+    pub(crate) fn post_control(&self, request: &Control) {
+        let base = &self.mailbox.base;
+        debug_assert!(base.is(State::Idle), "the base frame is the parent's");
+        let (opcode, operands) = match *request {
+            Control::Malloc { bytes } => (Opcode::Malloc, [bytes, 0, 0]),
+            Control::Free { device } => (Opcode::Free, [device, 0, 0]),
+            Control::CopyTo { device, host, bytes } => (Opcode::CopyTo, [device, host, bytes]),
+            Control::CopyFrom { host, device, bytes } => (Opcode::CopyFrom, [host, device, bytes]),
+            Control::Prepare { callable } => {
+                base.set_digest(&callable);
+                (Opcode::Prepare, [0, 0, 0])
+            }
+        };
+        // ORDERING: Relaxed for all: published by `hand_over`.
+        base.callable_or_opcode.store(opcode as u64, Ordering::Relaxed);
+        base.protocol_version.store(PROTOCOL_VERSION, Ordering::Relaxed);
+        // Operands travel as the scalars of an argument blob without tensors.
+        base.arguments[0].store((operands.len() as u64) << 32, Ordering::Relaxed);
+        for (to, operand) in base.arguments[1..].iter().zip(operands) {
+            to.store(operand, Ordering::Relaxed);
+        }
+        base.hand_over(State::ControlRequest);
+        self.mailbox.requests.notify_one();
+    }
+
+    /// The outcome of the control request, once.
+    pub(crate) fn take_control(&self) -> Option<Result<u64, Failure>> {
+        let base = &self.mailbox.base;
+        if !base.is(State::ControlDone) {
+            return None;
+        }
+        let outcome = match base.failure() {
+            Some(failure) => Err(failure),
+            // ORDERING: Relaxed: the Acquire load of the state came before.
+            None => Ok(base.result.load(Ordering::Relaxed)),
+        };
+        base.hand_over(State::Idle);
+        Some(outcome)
+    }
+
+    /// Hands a task to the child. The task frame must be the parent's, which it is at first and after each
+    /// `take_task`.
+    ///
+    /// # Errors
+    /// Arguments that do not fit; the frame stays the parent's.
+    pub(crate) fn post_task(&self, task: &TaskIdentity, args: &RunArgs) -> Result<(), String> {
+        let frame = &self.mailbox.tasks[TASK_SLOT];
+        debug_assert!(frame.is(State::Idle), "the task frame is the parent's");
+        arguments::write(&frame.arguments, args)?;
+        frame.set_digest(&task.callable);
+        // ORDERING: Relaxed for all: published by `hand_over`.
+        for (word, value) in [
+            (&frame.callable_or_opcode, task.callable_index as u64),
+            (&frame.lease_slot, TASK_SLOT as u64),
+            (&frame.lease_generation, task.generation),
+            (&frame.protocol_version, PROTOCOL_VERSION),
+            (&frame.run_id, task.run_id),
+            (&frame.slot_id, TASK_SLOT as u64),
+            (&frame.generation, task.generation),
+            (&frame.dispatch_id, task.dispatch_id),
+        ] {
+            word.store(value, Ordering::Relaxed);
+        }
+        frame.hand_over(State::TaskReady);
+        self.mailbox.requests.notify_one();
+        Ok(())
+    }
+
+    /// Whether `take_task` has an outcome to give.
+    pub(crate) fn task_is_done(&self) -> bool {
+        let frame = &self.mailbox.tasks[TASK_SLOT];
+        frame.is(State::TaskDone) || frame.is(State::TaskFailed)
+    }
+
+    /// The outcome of the task, once.
+    pub(crate) fn take_task(&self) -> Option<Result<(), Failure>> {
+        let frame = &self.mailbox.tasks[TASK_SLOT];
+        let outcome = match frame.state() {
+            state if state == State::TaskDone as i32 => Ok(()),
+            state if state == State::TaskFailed as i32 => Err(failure_or_unknown(frame)),
+            _ => return None,
+        };
+        frame.hand_over(State::Idle);
+        Some(outcome)
+    }
+
+    /// Whether the child has taken up the task of this generation.
+    pub(crate) fn accepted(&self, generation: u64) -> bool {
+        // ORDERING: Relaxed: a hint for a text.
+        self.mailbox.tasks[TASK_SLOT].accepted.load(Ordering::Relaxed) == generation
+    }
+
+    /// Tells the child to leave, whatever it is doing; for good.
+    pub(crate) fn terminate(&self) {
+        // ORDERING: Release: pairs with the Acquire load in `ChildEnd::next`.
+        self.mailbox.base.shutdown.store(1, Ordering::Release);
+        // The state says so too, but only where the frame is idle: the child may be storing its own.
+        // ORDERING: Release as in `hand_over`; nothing is read on failure.
+        let _ = self.mailbox.base.state.compare_exchange(
+            State::Idle as i32,
+            State::Shutdown as i32,
+            Ordering::Release,
+            Ordering::Relaxed,
+        );
+        self.mailbox.requests.notify_one();
+    }
+}
+
+fn failure_or_unknown(frame: &Frame) -> Failure {
+    frame.failure().unwrap_or_else(|| Failure { code: -1, text: "failed without a code".into() })
+}
+
+/// What a child finds in its mailbox.
+#[derive(Debug)]
+pub(crate) enum Request {
+    /// Leave.
+    Shutdown,
+    /// To be answered by `finish_control`.
+    Control(Result<Control, Failure>),
+    /// To be answered by `finish_task`.
+    Task(Result<Task, Failure>),
+}
+
+/// The child's side of one mailbox.
+#[derive(Clone, Copy)]
+pub(crate) struct ChildEnd<'a> {
+    mailbox: &'a Mailbox,
+    replies: &'a EventCount,
+}
+
+impl ChildEnd<'_> {
+    /// The event that the parent rings.
+    pub(crate) fn requests(&self) -> &EventCount {
+        &self.mailbox.requests
+    }
+
+    /// Ends bring-up.
+    pub(crate) fn finish_init(&self, outcome: Result<(), &Failure>) {
+        let base = &self.mailbox.base;
+        base.set_failure(outcome.err());
+        base.hand_over(if outcome.is_ok() { State::InitReady } else { State::InitFailed });
+        self.replies.notify_all();
+    }
+
+    /// What there is to do, if anything. Shutdown comes first, as nobody would collect a result; then
+    /// control, which is what a parent waits for.
+    pub(crate) fn next(&self) -> Option<Request> {
+        let base = &self.mailbox.base;
+        // ORDERING: Acquire: pairs with the Release store in `terminate`.
+        if base.shutdown.load(Ordering::Acquire) != 0 || base.is(State::Shutdown) {
+            return Some(Request::Shutdown);
+        }
+        if base.is(State::ControlRequest) {
+            return Some(Request::Control(read_control(base)));
+        }
+        let task = &self.mailbox.tasks[TASK_SLOT];
+        if task.is(State::TaskReady) {
+            // ORDERING: Relaxed for both: the state was loaded with Acquire; `accepted` is a hint for a text.
+            task.accepted.store(task.generation.load(Ordering::Relaxed), Ordering::Relaxed);
+            return Some(Request::Task(read_task(task)));
+        }
+        None
+    }
+
+    /// Answers a control request.
+    pub(crate) fn finish_control(&self, outcome: Result<u64, &Failure>) {
+        let base = &self.mailbox.base;
+        // ORDERING: Relaxed: published by `hand_over`.
+        base.result.store(*outcome.as_ref().unwrap_or(&0), Ordering::Relaxed);
+        base.set_failure(outcome.err());
+        base.hand_over(State::ControlDone);
+        self.replies.notify_all();
+    }
+
+    /// Answers a task.
+    pub(crate) fn finish_task(&self, outcome: Result<(), &Failure>) {
+        let frame = &self.mailbox.tasks[TASK_SLOT];
+        frame.set_failure(outcome.err());
+        frame.hand_over(if outcome.is_ok() { State::TaskDone } else { State::TaskFailed });
+        self.replies.notify_all();
+    }
+}
+
+fn check_version(frame: &Frame) -> Result<(), Failure> {
+    // ORDERING: Relaxed: the Acquire load of the state came before.
+    match frame.protocol_version.load(Ordering::Relaxed) {
+        PROTOCOL_VERSION => Ok(()),
+        other => Err(protocol_failure(format!(
+            "the frame has mailbox protocol {other}, this child speaks {PROTOCOL_VERSION}"
+        ))),
+    }
+}
+
+fn protocol_failure(text: String) -> Failure {
+    Failure { code: -1, text }
+}
+
+fn read_control(base: &Frame) -> Result<Control, Failure> {
+    check_version(base)?;
+    // ORDERING: Relaxed for all: the Acquire load of the state came before.
+    let operand = |index: usize| base.arguments[1 + index].load(Ordering::Relaxed);
+    let opcode = base.callable_or_opcode.load(Ordering::Relaxed);
+    Ok(match opcode {
+        code if code == Opcode::Malloc as u64 => Control::Malloc { bytes: operand(0) },
+        code if code == Opcode::Free as u64 => Control::Free { device: operand(0) },
+        code if code == Opcode::CopyTo as u64 => {
+            Control::CopyTo { device: operand(0), host: operand(1), bytes: operand(2) }
+        }
+        code if code == Opcode::CopyFrom as u64 => {
+            Control::CopyFrom { host: operand(0), device: operand(1), bytes: operand(2) }
+        }
+        code if code == Opcode::Prepare as u64 => Control::Prepare { callable: base.digest() },
+        code => return Err(protocol_failure(format!("unknown control opcode {code}"))),
+    })
+}
+
+fn read_task(frame: &Frame) -> Result<Task, Failure> {
+    check_version(frame)?;
+    let args = arguments::read(&frame.arguments).map_err(protocol_failure)?;
+    Ok(Task { callable: frame.digest(), args })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDENTITY: TaskIdentity =
+        TaskIdentity { callable_index: 2, callable: [7; 32], run_id: 11, dispatch_id: 12, generation: 13 };
+
+    fn scalars(scalars: &[u64]) -> RunArgs {
+        RunArgs { tensors: Vec::new(), scalars: scalars.to_vec() }
+    }
+
+    fn failure(code: i32, text: &str) -> Failure {
+        Failure { code, text: text.into() }
+    }
+
+    /// One mailbox whose child has reported ready.
+    fn ready() -> Mailboxes {
+        let mailboxes = Mailboxes::new(1).unwrap();
+        mailboxes.child(0).finish_init(Ok(()));
+        assert_eq!(mailboxes.parent(0).take_init(), Some(Ok(())));
+        mailboxes
+    }
+
+    #[test]
+    fn a_new_mailbox_asks_and_answers_nothing() {
+        let mailboxes = Mailboxes::new(2).unwrap();
+        for index in 0..2 {
+            assert!(mailboxes.child(index).next().is_none());
+            let parent = mailboxes.parent(index);
+            assert_eq!(parent.take_init(), None);
+            assert_eq!(parent.take_control(), None);
+            assert_eq!(parent.take_task(), None);
+        }
+    }
+
+    #[test]
+    fn a_failed_init_carries_its_text_and_is_taken_once() {
+        let mailboxes = Mailboxes::new(1).unwrap();
+        mailboxes.child(0).finish_init(Err(&failure(-9, "no such device")));
+        assert_eq!(mailboxes.parent(0).take_init(), Some(Err(failure(-9, "no such device"))));
+        assert_eq!(mailboxes.parent(0).take_init(), None);
+    }
+
+    #[test]
+    fn every_control_request_arrives_with_its_operands() {
+        let mailboxes = ready();
+        let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
+        for (number, request) in [
+            Control::Malloc { bytes: 1 << 40 },
+            Control::Free { device: 3 },
+            Control::CopyTo { device: 4, host: 5, bytes: 6 },
+            Control::CopyFrom { host: 7, device: 8, bytes: 9 },
+            Control::Prepare { callable: [0xab; 32] },
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            parent.post_control(&request);
+            assert_eq!(parent.take_control(), None, "not answered yet");
+            let Some(Request::Control(Ok(seen))) = child.next() else { panic!("no request") };
+            assert_eq!(seen, request);
+            child.finish_control(Ok(number as u64));
+            assert!(child.next().is_none());
+            assert_eq!(parent.take_control(), Some(Ok(number as u64)));
+        }
+    }
+
+    #[test]
+    fn an_error_does_not_outlive_its_request() {
+        let mailboxes = ready();
+        let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
+        parent.post_control(&Control::Free { device: 1 });
+        child.finish_control(Err(&failure(5, "not allocated")));
+        assert_eq!(parent.take_control(), Some(Err(failure(5, "not allocated"))));
+        parent.post_control(&Control::Free { device: 2 });
+        child.finish_control(Ok(0));
+        assert_eq!(parent.take_control(), Some(Ok(0)));
+    }
+
+    #[test]
+    fn a_task_arrives_and_its_outcome_is_taken_once() {
+        let mailboxes = ready();
+        let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
+        parent.post_task(&IDENTITY, &scalars(&[1, 2, 3])).unwrap();
+        assert!(!parent.accepted(IDENTITY.generation));
+        let Some(Request::Task(Ok(task))) = child.next() else { panic!("no task") };
+        assert!(parent.accepted(IDENTITY.generation));
+        assert_eq!((task.callable, task.args.scalars), ([7; 32], vec![1, 2, 3]));
+        assert!(!parent.task_is_done());
+        child.finish_task(Err(&failure(-9, "fatal")));
+        assert!(parent.task_is_done());
+        assert_eq!(parent.take_task(), Some(Err(failure(-9, "fatal"))));
+        assert_eq!(parent.take_task(), None);
+        assert!(child.next().is_none());
+    }
+
+    #[test]
+    fn control_is_served_while_a_task_waits() {
+        let mailboxes = ready();
+        let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
+        parent.post_task(&IDENTITY, &scalars(&[])).unwrap();
+        parent.post_control(&Control::Malloc { bytes: 1 });
+        assert!(matches!(child.next(), Some(Request::Control(Ok(_)))));
+        child.finish_control(Ok(1));
+        assert!(matches!(child.next(), Some(Request::Task(Ok(_)))));
+    }
+
+    #[test]
+    fn shutdown_is_not_lost_to_a_control_request_in_progress() {
+        let mailboxes = ready();
+        let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
+        parent.post_control(&Control::Malloc { bytes: 1 });
+        assert!(matches!(child.next(), Some(Request::Control(_))));
+        parent.terminate();
+        child.finish_control(Ok(1));
+        assert!(matches!(child.next(), Some(Request::Shutdown)));
+        assert_eq!(parent.take_control(), Some(Ok(1)), "the answer is still there");
+        assert!(matches!(child.next(), Some(Request::Shutdown)), "for good");
+    }
+
+    #[test]
+    fn shutdown_is_not_lost_to_bring_up_in_progress() {
+        let mailboxes = Mailboxes::new(1).unwrap();
+        let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
+        parent.terminate();
+        child.finish_init(Ok(()));
+        assert_eq!(parent.take_init(), Some(Ok(())));
+        assert!(matches!(child.next(), Some(Request::Shutdown)));
+    }
+
+    #[test]
+    fn shutdown_goes_before_a_task_that_was_not_taken_up() {
+        let mailboxes = ready();
+        let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
+        parent.post_task(&IDENTITY, &scalars(&[])).unwrap();
+        parent.terminate();
+        assert!(matches!(child.next(), Some(Request::Shutdown)));
+        assert!(!parent.accepted(IDENTITY.generation));
+    }
+
+    #[test]
+    fn a_failure_without_a_code_is_still_a_failure() {
+        let mailboxes = ready();
+        let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
+        parent.post_control(&Control::Free { device: 1 });
+        child.finish_control(Err(&failure(0, "text")));
+        assert_eq!(parent.take_control(), Some(Err(failure(-1, "text"))));
+    }
+
+    #[test]
+    fn a_text_that_fits_is_whole_and_a_longer_one_ends_in_a_tilde() {
+        let mailboxes = ready();
+        let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
+        for (text, expected) in [
+            ("x".repeat(ERROR_TEXT_BYTES), "x".repeat(ERROR_TEXT_BYTES)),
+            ("x".repeat(ERROR_TEXT_BYTES + 1), "x".repeat(ERROR_TEXT_BYTES - 1) + "~"),
+            // The cut falls inside a two-byte character, which goes whole.
+            ("é".repeat(ERROR_TEXT_BYTES), "é".repeat(ERROR_TEXT_BYTES / 2 - 1) + "~"),
+        ] {
+            parent.post_control(&Control::Free { device: 1 });
+            child.finish_control(Err(&failure(1, &text)));
+            assert_eq!(parent.take_control(), Some(Err(failure(1, &expected))));
+        }
+    }
+
+    #[test]
+    fn a_frame_of_another_protocol_or_opcode_is_refused_by_the_child() {
+        let mailboxes = ready();
+        let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
+        parent.post_control(&Control::Free { device: 1 });
+        mailboxes.mailbox(0).base.callable_or_opcode.store(99, Ordering::Relaxed);
+        let Some(Request::Control(Err(refusal))) = child.next() else { panic!("accepted") };
+        assert!(refusal.text.contains("opcode 99"), "{refusal:?}");
+        mailboxes.mailbox(0).base.protocol_version.store(2, Ordering::Relaxed);
+        let Some(Request::Control(Err(refusal))) = child.next() else { panic!("accepted") };
+        assert!(refusal.text.contains("protocol 2"), "{refusal:?}");
+    }
+
+    #[test]
+    fn an_outcome_is_never_seen_without_its_text() {
+        const ROUNDS: u64 = 20_000;
+        // Looks without a pause, so as to see the state as early as it can be seen.
+        const LOOKS: u32 = 1_000;
+        let mailboxes = ready();
+        let until = |done: &dyn Fn() -> bool| {
+            while !(0..LOOKS).any(|_| done()) {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let child = mailboxes.child(0);
+                for _ in 0..ROUNDS {
+                    until(&|| child.next().is_some());
+                    let Some(Request::Task(Ok(task))) = child.next() else { panic!("no task") };
+                    let round = task.args.scalars[0];
+                    assert!(task.args.scalars.iter().all(|scalar| *scalar == round));
+                    child.finish_task(Err(&failure(round as i32, &format!("round {round}"))));
+                }
+            });
+            let parent = mailboxes.parent(0);
+            for round in 1..=ROUNDS {
+                parent.post_task(&IDENTITY, &scalars(&[round; 100])).unwrap();
+                until(&|| parent.task_is_done());
+                let expected = failure(round as i32, &format!("round {round}"));
+                assert_eq!(parent.take_task(), Some(Err(expected)));
+            }
+        });
+    }
+}

@@ -1,0 +1,119 @@
+//! The process calls of a worker: count threads, fork, watch a child, watch the parent.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork, getppid};
+use simpler_relax::{Deadline, EventCount, Relax};
+
+use crate::WorkerError;
+use crate::child::exit;
+use crate::error::Ending;
+
+/// How often a child asks who its parent is. Parks end every 10 ms, so an idle child learns of its parent's
+/// end within about this time, at ten cheap system calls a second.
+const PARENT_CHECK_PERIOD: Duration = Duration::from_millis(100);
+/// A joined thread stays in /proc for the moment between waking its joiner and leaving the kernel.
+const THREAD_EXIT_LIMIT: Duration = Duration::from_millis(100);
+
+/// Refuses a process that has more than the calling thread.
+pub(crate) fn require_one_thread() -> Result<(), WorkerError> {
+    let deadline = Deadline::after(THREAD_EXIT_LIMIT);
+    let mut relax = Relax::new();
+    let never_rung = EventCount::new();
+    loop {
+        let threads = std::fs::read_dir("/proc/self/task")
+            .map_err(|source| WorkerError::System { call: "read /proc/self/task", source })?
+            .count();
+        if threads <= 1 {
+            return Ok(());
+        }
+        if deadline.passed() {
+            return Err(WorkerError::Threads { threads });
+        }
+        relax.wait(&never_rung, never_rung.epoch());
+    }
+}
+
+/// A forked child, until it is collected.
+#[derive(Debug)]
+pub(crate) struct Child {
+    // FORK: means nothing in a child, which never waits for its siblings.
+    pid: Pid,
+    ending: Option<Ending>,
+}
+
+impl Child {
+    /// Forks; the child runs `body` and leaves with its status. It neither returns nor unwinds into a frame of
+    /// the caller, runs no exit handler and flushes no inherited stdio buffer.
+    pub(crate) fn fork(body: impl FnOnce() -> i32) -> Result<Self, WorkerError> {
+        // SAFETY: the caller's process has one thread (`require_one_thread` came before), so the child holds
+        // no lock of another; it is a full process.
+        match unsafe { fork() }.map_err(|errno| WorkerError::system("fork", errno))? {
+            ForkResult::Parent { child } => Ok(Self { pid: child, ending: None }),
+            ForkResult::Child => {
+                let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(exit::PANICKED);
+                // SAFETY: _exit is always allowed; it ends all threads of this process.
+                unsafe { libc::_exit(status) }
+            }
+        }
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.as_raw()
+    }
+
+    /// How it ended, if it has; does not wait.
+    pub(crate) fn ending(&mut self) -> Option<Ending> {
+        if self.ending.is_none() {
+            self.ending = match waitpid(self.pid, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(_, status)) => Some(Ending::Exited(status)),
+                Ok(WaitStatus::Signaled(_, signal, _)) => Some(Ending::Killed(signal as i32)),
+                Err(Errno::ECHILD) => Some(Ending::Collected),
+                Ok(_) | Err(_) => None,
+            };
+        }
+        self.ending
+    }
+
+    /// How it ended, as far as `ending` has seen.
+    pub(crate) fn seen_ending(&self) -> Option<Ending> {
+        self.ending
+    }
+
+    /// Kills it, unless it was collected.
+    pub(crate) fn kill(&self) {
+        if self.ending.is_none() {
+            // It can only fail because the process has ended, which is what was asked for.
+            let _ = kill(self.pid, Signal::SIGKILL);
+        }
+    }
+}
+
+/// A child's view of its parent.
+#[derive(Debug)]
+pub(crate) struct ParentWatch {
+    parent: Pid,
+    checked_at: Instant,
+}
+
+impl ParentWatch {
+    /// `parent` is what the parent's `getpid` gave before the fork.
+    pub(crate) fn new(parent: Pid) -> Self {
+        Self { parent, checked_at: Instant::now() }
+    }
+
+    /// Whether the parent is gone, asked at most every [`PARENT_CHECK_PERIOD`]. The new parent may be anyone
+    /// (a subreaper, init of a container), so the test is for a change.
+    pub(crate) fn is_over(&mut self) -> bool {
+        let now = Instant::now();
+        if now.duration_since(self.checked_at) < PARENT_CHECK_PERIOD {
+            return false;
+        }
+        self.checked_at = now;
+        getppid() != self.parent
+    }
+}
