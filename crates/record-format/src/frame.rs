@@ -3,7 +3,7 @@
 //! A queue slot holds opaque bytes. A first byte below [`FIRST_TEXT_BYTE`] is the kind and version of a
 //! frame; any other byte starts a rendered text record. The thread that ends a span copies its fields
 //! ([`encode_span_frame`], a few ns), and the writer thread turns them into the line ([`render`]), which is
-//! byte for byte the line that [`encode_span`](crate::encode_span) writes.
+//! byte for byte the line that [`encode_span`] writes.
 //!
 //! Layout of a span frame, numbers in the machine's own byte order, since a frame never leaves it:
 //!
