@@ -1,0 +1,180 @@
+//! Records wherever they stand: what counts as one, what is a loss, and what only looks like either.
+
+use simpler_record_format::{Fault, Field};
+use simpler_trace_ingest::{Found, Reason, Scanner};
+
+const SPAN: &str = "[STRACE] v=1 pid=41 tid=42 inv=1 hid=b7e2 depth=0 name=simpler_run ts=1000 dur=500 ";
+const ENVELOPE: &str = "[mono_ns=1500][T0x7f00][TIMING] emit_host_span: ";
+
+/// What the scanner finds, in short: a span by its attributes, the rest by its kind.
+fn scan(bytes: impl AsRef<[u8]>) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut take = |_, one: Found<'_>| {
+        found.push(match one {
+            Found::Span(span, _) => format!("span {}", String::from_utf8_lossy(span.attrs)).trim().to_owned(),
+            Found::Anchor(anchor) => format!("anchor {}", anchor.pid),
+            Found::Drops(drops) => format!("drops {}", drops.total),
+            Found::Fault(reason) => reason.kind().to_owned(),
+            Found::JoinedLine => "joined".to_owned(),
+        });
+    };
+    let mut scanner = Scanner::new();
+    scanner.push(bytes.as_ref(), &mut take);
+    scanner.finish(&mut take);
+    found
+}
+
+#[test]
+fn a_record_is_found_behind_any_prefix() {
+    for prefix in [
+        "",
+        "rank0: ",
+        "2026-09-20T10:11:12.1Z stderr F ",
+        "\x1b[33m",
+        "\0\0\0",
+        "\r 30%|###",
+        "[pod/a] ",
+        "'x' ",
+    ] {
+        assert_eq!(scan(format!("{prefix}{ENVELOPE}{SPAN}a=1\n")), ["span a=1"], "{prefix:?}");
+        assert_eq!(scan(format!("{prefix}{SPAN}a=1\n")), ["span a=1"], "{prefix:?} without an envelope");
+    }
+}
+
+#[test]
+fn what_a_collector_appends_is_no_part_of_the_attributes() {
+    assert_eq!(scan(format!("{ENVELOPE}{SPAN}a=1\x1b[0m\n")), ["span a=1"]);
+    assert_eq!(scan(format!("{ENVELOPE}{SPAN}a=1\r\n")), ["span a=1"]);
+    assert_eq!(scan(format!("{ENVELOPE}{SPAN}\r\n")), ["span"]);
+}
+
+#[test]
+fn a_record_inside_a_json_line_ends_with_its_string() {
+    for attrs in ["a=1", "a=1\\r", "a=1\\u001b[0m"] {
+        let line = format!("{{\"log\":\"{ENVELOPE}{SPAN}{attrs}\\n\",\"stream\":\"stderr\"}}\n");
+        assert_eq!(scan(line), ["span a=1"], "{attrs}");
+    }
+    assert_eq!(scan(format!("{{\"log\": \"{ENVELOPE}{SPAN}\\n\",\"t\":1}}\n")), ["span"]);
+}
+
+#[test]
+fn a_copy_in_quotes_is_no_record() {
+    for quote in ["'", "`", "\""] {
+        assert_eq!(scan(format!("assert {quote}{SPAN}a=1{quote} in text\n")), ["quoted"]);
+        assert_eq!(scan(format!("assert {quote}{ENVELOPE}{SPAN}a=1{quote} in text\n")), ["quoted"]);
+    }
+}
+
+#[test]
+fn only_white_space_proves_that_the_last_number_is_whole() {
+    let record = SPAN.trim_end();
+    assert_eq!(scan(format!("{record}\n")), ["span"]);
+    assert_eq!(scan(format!("{record}{ENVELOPE}{SPAN}\n")), ["torn", "span", "joined"]);
+    assert_eq!(scan(record), ["torn"], "the stream ends inside the number, perhaps");
+    assert_eq!(scan(SPAN), ["torn"], "the line has no end and nothing follows");
+}
+
+#[test]
+fn a_record_may_be_cut_anywhere_and_is_torn() {
+    let record = format!("{ENVELOPE}{SPAN}");
+    let head = ENVELOPE.len() + "[STRACE]".len();
+    let last_digits = record.len() - "500 ".len();
+    for cut in head..record.len() {
+        // White space behind the last digits there are says that there are no more; glue does not.
+        if cut <= last_digits {
+            assert_eq!(scan(format!("{}\n", &record[..cut])), ["torn"], "cut at {cut}");
+        }
+        let glued = format!("{}{ENVELOPE}{SPAN}\n", &record[..cut]);
+        assert_eq!(scan(glued), ["torn", "span", "joined"], "glued at {cut}");
+    }
+}
+
+#[test]
+fn a_marker_in_prose_is_a_word() {
+    assert_eq!(scan("grep '[STRACE]' for spans, [STRACE] is the marker\n"), ["quoted"]);
+    assert_eq!(scan("[mono_ns=1][T0x1][INFO] help: see [STRACE] or [HOSTLOG_DROPS]\n"), [""; 0]);
+}
+
+#[test]
+fn a_wrong_field_is_malformed_and_said() {
+    let line = format!("{ENVELOPE}{}", SPAN.replace("inv=1", "inv=18446744073709551616"));
+    let mut reasons = Vec::new();
+    let mut scanner = Scanner::new();
+    let mut take = |offset, found: Found<'_>| {
+        if let Found::Fault(reason) = found {
+            reasons.push((offset, reason));
+        }
+    };
+    scanner.push(format!("{line}\n").as_bytes(), &mut take);
+    scanner.finish(&mut take);
+    let [(offset, Reason::Malformed(malformed))] = reasons[..] else { panic!("{reasons:?}") };
+    assert_eq!(offset, ENVELOPE.len() as u64);
+    assert_eq!((malformed.field, malformed.fault), (Field::Inv, Fault::OutOfRange));
+}
+
+#[test]
+fn another_version_is_kept_apart() {
+    assert_eq!(scan(format!("{ENVELOPE}{}\n", SPAN.replace("v=1", "v=2"))), ["unknown_version"]);
+}
+
+#[test]
+fn an_anchor_needs_its_own_envelope_and_nothing_behind() {
+    let anchor = "[CLOCK_ANCHOR] v=1 pid=7 mono_ns=1 wall_ns=2";
+    let envelope = "[mono_ns=1][T0x1][TIMING] clock_anchor: ";
+    assert_eq!(scan(format!("x{envelope}{anchor} \n")), ["anchor 7"]);
+    assert_eq!(scan(format!("{anchor}\n")), [""; 0]);
+    assert_eq!(scan(format!("[mono_ns=1][T0x1][INFO] poll: {anchor}\n")), [""; 0]);
+    assert_eq!(scan(format!("{envelope}{anchor} and more\n")), ["damaged_anchor"]);
+    assert_eq!(scan(format!("{envelope}{anchor}")), ["damaged_anchor"], "the last number may be cut");
+}
+
+#[test]
+fn a_drop_report_counts_wherever_it_stands() {
+    let report = "[HOSTLOG_DROPS] v=1 pid=7 new=1 total=3 queue_full=2 claim_exhausted=1 output_failed=0 not_admitted=0";
+    assert_eq!(scan(format!("[mono_ns=1][T0x1][ERROR] host_log_drops: {report}\n")), ["drops 3"]);
+    assert_eq!(scan(format!("x {report}\n")), ["drops 3"]);
+    assert_eq!(scan(report.replace("total=3", "total=4") + "\n"), ["drops 4", "inconsistent_drop_report"]);
+    assert_eq!(scan("[HOSTLOG_DROPS] v=1 pid=7 new=\n"), ["damaged_drop_report"]);
+    assert_eq!(scan(format!("'{report}'\n")), ["quoted"]);
+}
+
+#[test]
+fn prose_is_cut_only_at_the_length_limit() {
+    let prose = |bytes: usize| {
+        let mut line = String::from("[mono_ns=1][T0x1][ERROR] dump: ");
+        line.push_str(&"s".repeat(bytes - line.len() - 2));
+        line + "~\n"
+    };
+    assert_eq!(scan(prose(512)), ["truncated_record"]);
+    assert_eq!(scan(prose(512).replace('\n', "\r\n")), ["truncated_record"]);
+    assert_eq!(scan(prose(511)), [""; 0], "it just ends in a tilde");
+    assert_eq!(scan(format!("prefix {}", prose(512))), ["truncated_record"]);
+    assert_eq!(scan(format!("{ENVELOPE}{}~\n", &SPAN[..60])), ["torn", "truncated_record"]);
+    assert_eq!(scan(format!("{ENVELOPE}{SPAN}a=1~\n")), ["span a=1~"], "a cut field, not a cut record");
+}
+
+#[test]
+fn records_on_one_line_are_joined_once_a_line() {
+    let record = format!("{ENVELOPE}{SPAN}a=1");
+    let prose = "[mono_ns=1][T0x1][INFO] poll: hello";
+    assert_eq!(
+        scan(format!("{record}{record}{record}\n{record}\n")),
+        ["span a=1", "span a=1", "span a=1", "joined", "span a=1"]
+    );
+    assert_eq!(scan(format!("{prose}{record}\n")), ["span a=1", "joined"]);
+    assert_eq!(scan(format!("{record}{prose}\n")), ["span a=1", "joined"]);
+    assert_eq!(
+        scan(format!("[mono_ns=1][T0x1][INFO] poll: copy of {SPAN}\n")),
+        ["span"],
+        "one record in another's body"
+    );
+}
+
+#[test]
+fn a_tail_of_megabytes_does_not_become_attributes() {
+    let line = format!("{}{ENVELOPE}{SPAN}a=1 {}\n", "x".repeat(1 << 20), "y".repeat(1 << 20));
+    let found = scan(line);
+    assert_eq!(found[0], "overlong_attributes");
+    assert!(found[1].starts_with("span a=1 yyy") && found[1].len() < 5000);
+    assert_eq!(found.len(), 2);
+}
