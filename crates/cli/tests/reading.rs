@@ -1,0 +1,222 @@
+//! The reading commands from outside: what they print where, and how they exit.
+
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+fn simpler(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_simpler"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    simpler(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+/// A file of its own for each test.
+fn file(name: &str, bytes: impl AsRef<[u8]>) -> String {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn record(inv: u32, rest: &str) -> String {
+    let head = "[T0x7f00][TIMING] emit_host_span: [STRACE] v=1 pid=41 tid=41";
+    format!("[mono_ns={inv}9000]{head} inv={inv} hid=b7e2 {rest}\n")
+}
+
+/// Runs with an anchor, and nothing wrong.
+fn whole(runs: u32) -> String {
+    let anchor = "[mono_ns=1][T0x7f00][TIMING] clock_anchor: [CLOCK_ANCHOR] v=1 pid=41 mono_ns=1 wall_ns=1790000000000000000\n";
+    let run = |inv: u32| {
+        record(inv, &format!("depth=1 name=simpler_run.bind ts={inv}0010 dur=1000 "))
+            + &record(inv, &format!("depth=0 name=simpler_run ts={inv}0000 dur=5000 "))
+    };
+    anchor.to_owned() + &(1..=runs).map(run).collect::<String>()
+}
+
+fn torn() -> String {
+    whole(2) + "[mono_ns=9][T0x7f00][TIMING] emit_host_span: [STRACE] v=1 pid=41 tid=4\n"
+}
+
+#[test]
+fn a_whole_log_gives_a_table_and_nothing_else() {
+    let log = file("whole.log", whole(2));
+    let output = run(&["timing", &log]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        stdout(&output),
+        "callable hid=b7e2 — 2 invocation(s)\n  simpler_run: mean=5.0us min=5.0us max=5.0us\n    \
+         simpler_run.bind: mean=1.0us (n=2)\n\n"
+    );
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
+fn the_rounds_table_goes_before_the_tree() {
+    let log = file("views.log", whole(2));
+    let rounds = run(&["timing", &log, "--tree", "--rounds-table"]);
+    assert!(stdout(&rounds).starts_with("  Round      Host (us)\n"));
+    let tree = run(&["timing", &log, "--tree"]);
+    assert!(
+        stdout(&tree).starts_with("callable hid=b7e2 (decode) — median of 2 invocation(s)\nsimpler_run ")
+    );
+}
+
+#[test]
+fn losses_are_said_before_any_number_and_with_their_place() {
+    let log = file("torn.log", torn());
+    let output = run(&["timing", &log]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        stderr(&output).starts_with("warning: 1 of 5 [STRACE] records are incomplete"),
+        "{}",
+        stderr(&output)
+    );
+    let at = torn().find("[STRACE] v=1 pid=41 tid=4\n").unwrap();
+    assert!(stderr(&output).contains(&format!("{log}: byte {at}: ")));
+    assert!(stdout(&output).contains("simpler_run: mean=5.0us"));
+}
+
+#[test]
+fn only_the_first_ten_complaints_are_printed() {
+    let log = file("many.log", whole(1) + &"[STRACE] v=1 pid=\n".repeat(25));
+    let output = run(&["timing", &log]);
+    assert_eq!(stderr(&output).matches("many.log: byte").count(), 10);
+    assert!(stderr(&output).ends_with("and 15 more complaints\n"));
+}
+
+#[test]
+fn what_cannot_be_used_is_a_sentence_and_2() {
+    let empty = file("empty.log", "");
+    let prose = file("prose.log", "[mono_ns=1][T0x1][INFO] poll: hello\n");
+    let binary = file("binary.log", b"\x7fELF\0\x01[STRACE] v=1 \t\xff\0[STRACE]\n");
+    let folder = env!("CARGO_MANIFEST_DIR").to_owned();
+    for (input, word) in [
+        ("/nonexistent/log", "/nonexistent/log"),
+        (&empty, "is empty"),
+        ("/dev/null", "is empty"),
+        (&prose, "threshold"),
+        (&binary, "1 damaged"),
+        (&folder, "holds no host.*.log"),
+    ] {
+        for command in ["timing", "check"] {
+            let output = run(&[command, input]);
+            assert_eq!(output.status.code(), Some(2), "{command} {input}");
+            assert!(stderr(&output).lines().last().unwrap().contains(word), "{}", stderr(&output));
+            assert_eq!(stdout(&output), "", "no table of zeros");
+            let output = run(&[command, "--json", input]);
+            assert_eq!(output.status.code(), Some(2), "{command} --json {input}");
+            let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+            assert!(answer["error"].as_str().unwrap().contains(word));
+        }
+    }
+    assert_eq!(run(&["timing"]).status.code(), Some(2));
+    assert_eq!(run(&["timing", "--no-such-option"]).status.code(), Some(2));
+}
+
+#[test]
+fn standard_input_is_a_log_too() {
+    let mut child = simpler(&["timing", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(whole(3).as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(stdout(&output).starts_with("callable hid=b7e2 — 3 invocation(s)"));
+}
+
+#[test]
+fn timing_json_has_the_figures_and_the_integrity() {
+    let log = file("json.log", torn());
+    let output = run(&["timing", "--json", &log]);
+    assert_eq!(stdout(&output).lines().count(), 1);
+    let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let callable = &answer["callables"][0];
+    assert_eq!(callable["hid"], "b7e2");
+    assert_eq!(callable["label"], "decode");
+    assert_eq!(callable["invocations"], 2);
+    for key in ["root_mean_ns", "root_min_ns", "root_max_ns", "root_median_ns"] {
+        assert_eq!(callable[key], 5000, "{key}");
+    }
+    let stage = &callable["stages"][0];
+    assert_eq!((&stage["name"], &stage["n"]), (&Value::from("simpler_run.bind"), &Value::from(2)));
+    assert_eq!((&stage["mean_ns"], &stage["median_ns"]), (&Value::from(1000), &Value::from(1000)));
+    assert!(callable.get("effective_mean_ns").is_none(), "the log has no device spans");
+    let integrity = &answer["integrity"];
+    assert_eq!((&integrity["heads"], &integrity["spans"]), (&Value::from(5), &Value::from(4)));
+    assert_eq!(integrity["lossy"], true);
+}
+
+#[test]
+fn strict_says_no_to_a_lossy_log_only() {
+    let whole = file("strict-whole.log", whole(2));
+    let torn = file("strict-torn.log", torn());
+    assert_eq!(run(&["check", "--strict", &whole]).status.code(), Some(0));
+    assert_eq!(run(&["check", &torn]).status.code(), Some(0));
+    let output = run(&["check", "--strict", "--json", &torn]);
+    assert_eq!(output.status.code(), Some(1));
+    let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!((&answer["torn"], &answer["invocations"]), (&Value::from(1), &Value::from(2)));
+    let text = run(&["check", &torn]);
+    assert!(stdout(&text).contains("torn                       1  cut or glued"));
+    assert!(stdout(&text).ends_with("records are lost: see above\n"));
+}
+
+#[test]
+fn the_trace_is_written_and_said() {
+    let log = file("trace.log", whole(2));
+    let out = file("trace.json", "");
+    let output = run(&["timing", &log, "--trace-out", &out]);
+    assert!(stdout(&output).ends_with(&format!("Wrote Chrome trace: {out} (4 spans)\n")));
+    let trace: Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+    let lanes = |trace: &Value| {
+        let events = trace["traceEvents"].as_array().unwrap().clone();
+        let pid = |event: &Value| event["pid"].as_u64().unwrap();
+        events.iter().filter(|event| event["ph"] == "X").map(pid).collect::<Vec<u64>>()
+    };
+    assert_eq!(lanes(&trace), [41, 41, 41, 41]);
+
+    let output = run(&["timing", "--json", &log, "--trace-out", &out, "--trace-lanes", "invocation"]);
+    assert_eq!(stdout(&output).lines().count(), 1, "standard output is one object");
+    assert!(stderr(&output).contains("Wrote Chrome trace"));
+    let trace: Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
+    assert_eq!(lanes(&trace), [1, 1, 2, 2]);
+
+    let output = run(&["timing", &log, "--trace-out", "/nonexistent/trace.json"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("cannot write /nonexistent/trace.json"));
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_it_quietly() {
+    // More output than a pipe holds, so that the writer meets the closed end.
+    let log = file("pipe.log", whole(5000));
+    let mut child = simpler(&["timing", "--rounds-table", &log])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 7];
+    let mut pipe = child.stdout.take().unwrap();
+    pipe.read_exact(&mut first).unwrap();
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(&first, b"  Round");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stderr(&output), "");
+}
