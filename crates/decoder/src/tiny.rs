@@ -24,8 +24,12 @@ const CONFIG: ModelConfig = ModelConfig {
     rope_base: 10000.0,
 };
 
-/// Chosen so that greedy text does not settle into a short cycle.
-const SEED: u64 = 1;
+/// Chosen, like [`GAIN`], so that greedy text does not settle into a short cycle.
+const SEED: u64 = 2;
+
+/// How much larger a layer's outputs are than its inputs. With 1, attention is so even and the layers add so
+/// little that the next word follows from the last one alone.
+const GAIN: f32 = 2.0;
 
 /// What it can say, each with a space before it. The vocabulary is the bytes, then every beginning of these
 /// words in order until it is full; a later word of which only the beginning fits is not in it.
@@ -149,9 +153,9 @@ impl Random {
         sum * 3.0f32.sqrt()
     }
 
-    /// A matrix whose outputs have about the deviation of its inputs.
+    /// A matrix whose outputs have about [`GAIN`] times the deviation of its inputs.
     fn q4_1(&mut self, rows: u32, columns: u32) -> Vec<u8> {
-        let deviation = 1.0 / (columns as f32).sqrt();
+        let deviation = GAIN / (columns as f32).sqrt();
         let values: Vec<f32> = (0..rows * columns).map(|_| self.normal() * deviation).collect();
         let mut bytes = Vec::new();
         pack_q4_1(&values, &mut bytes);

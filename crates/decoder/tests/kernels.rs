@@ -1,4 +1,5 @@
 //! Each kernel against a plain loop, built for this CPU and for one without AVX2.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,113 +1,15 @@
 //! The orchestrations and kernels together, task by task on this thread, against the host reference.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
+mod host;
 
+use host::{Host, argmax, difference};
 use simpler_decoder::reference::Reference;
-use simpler_decoder::{DeviceBuffers, Model, Session, SessionConfig, callables};
-use simpler_kernel_abi::{DEVICE_MEMORY, SimplerTensor};
-use simpler_kernel_compiler::Compiler;
-use simpler_runtime::recording::{HostCallable, Recording};
-use simpler_runtime::{Limits, RunArgs};
-use simpler_sim_npu::Profile;
+use simpler_decoder::{DeviceBuffers, Model, Session, SessionConfig};
+use simpler_runtime::Limits;
 
 /// The bar: largest difference over largest logit.
 const TOLERANCE: f32 = 1e-3;
-
-/// A chip's memory and callables, without the chip.
-struct Host<'m> {
-    session: Session,
-    prefill: HostCallable,
-    decode: HostCallable,
-    buffers: DeviceBuffers,
-    words: Vec<u32>,
-    cache: Vec<f32>,
-    rope: Vec<f32>,
-    logits: Vec<f32>,
-    model: &'m Model,
-    limits: Limits,
-}
-
-/// Enough for the short runs here; a recording clears all of its memory.
-const SMALL: Limits = Limits { window: 2048, heap_bytes: 1 << 20, argument_bytes: 2 << 20, edges: 16384 };
-
-impl<'m> Host<'m> {
-    fn new(model: &'m Model, config: SessionConfig) -> Self {
-        let session = Session::new(model, config).unwrap();
-        let compiler = Compiler::new(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels")).unwrap();
-        let [prefill, decode] = callables(None).unwrap().map(|source| {
-            let objects = compiler.compile(&source).unwrap();
-            // SAFETY: the sources are this crate's own.
-            unsafe { HostCallable::open(&objects) }.unwrap()
-        });
-        // NaN: whatever is read before it is written shows.
-        let cache = vec![f32::NAN; session.cache_bytes() as usize / 4];
-        let logits = vec![f32::NAN; session.logits_bytes() as usize / 4];
-        let words = vec![0; session.token_words()];
-        let rope = session.rope_table();
-        assert_eq!(rope.len() as u64 * 4, session.rope_bytes());
-        let buffers = DeviceBuffers { weights: 0, cache: 0, rope: 0, logits: 0 };
-        Self { session, prefill, decode, buffers, words, cache, rope, logits, model, limits: SMALL }
-    }
-
-    /// Takes all addresses anew: the vectors may have been borrowed since.
-    fn buffers(&mut self) -> DeviceBuffers {
-        self.buffers = DeviceBuffers {
-            weights: self.model.image.as_ptr() as u64,
-            cache: self.cache.as_mut_ptr() as u64,
-            rope: self.rope.as_ptr() as u64,
-            logits: self.logits.as_mut_ptr() as u64,
-        };
-        self.buffers
-    }
-
-    fn record(&mut self, decode: bool, args: &RunArgs) -> Recording {
-        let tensors: Vec<SimplerTensor> = args
-            .tensors
-            .iter()
-            .map(|arg| SimplerTensor { address_space: DEVICE_MEMORY, ..arg.tensor })
-            .collect();
-        let callable = if decode { &self.decode } else { &self.prefill };
-        // SAFETY: the arguments are the session's, over memory that is as large as it asks.
-        unsafe { callable.record(&Profile::a2a3sim(), self.limits, &tensors, &args.scalars) }.unwrap()
-    }
-
-    /// Runs stage by stage; within a stage from the last task to the first, which dependencies must allow.
-    fn run(&mut self, decode: bool, args: &RunArgs) -> Recording {
-        let recording = self.record(decode, args);
-        let callable = if decode { &self.decode } else { &self.prefill };
-        for stage in &recording.stages {
-            for task in stage.iter().rev() {
-                // SAFETY: the stages before have returned, and this thread is the only one.
-                unsafe { callable.call(&recording, *task) };
-            }
-        }
-        recording
-    }
-
-    fn prefill(&mut self, tokens: &[u32]) -> Recording {
-        self.words[..tokens.len()].copy_from_slice(tokens);
-        let (buffers, words) = (self.buffers(), self.words.as_mut_ptr() as u64);
-        let args = self.session.prefill_args(&buffers, words, tokens.len() as u32).unwrap();
-        self.run(false, &args)
-    }
-
-    fn decode(&mut self, position: u32) -> Recording {
-        let (buffers, words) = (self.buffers(), self.words.as_mut_ptr() as u64);
-        let args = self.session.decode_args(&buffers, words, position).unwrap();
-        self.run(true, &args)
-    }
-}
-
-fn difference(actual: &[f32], expected: &[f32]) -> f32 {
-    let largest = expected.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
-    let apart = actual.iter().zip(expected).map(|(a, e)| (a - e).abs());
-    // A NaN compares as too large.
-    apart.fold(0.0, |most: f32, apart| if apart <= most { most } else { apart }) / largest
-}
-
-fn argmax(logits: &[f32]) -> u32 {
-    logits.iter().enumerate().rev().max_by(|(_, a), (_, b)| a.total_cmp(b)).unwrap().0 as u32
-}
 
 #[test]
 fn tiny_decodes_like_the_reference_for_32_steps() {
@@ -150,8 +52,8 @@ fn a_prompt_of_several_passes_gives_what_one_token_at_a_time_gives() {
 
     let mut one_by_one = Host::new(&model, config);
     one_by_one.prefill(&prompt[..1]);
-    for position in 1..prompt.len() {
-        one_by_one.words[position] = prompt[position];
+    for (position, token) in prompt.iter().enumerate().skip(1) {
+        one_by_one.words[position] = *token;
         one_by_one.decode(position as u32);
     }
     let apart = difference(&one_by_one.logits, &at_once.logits);

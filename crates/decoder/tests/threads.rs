@@ -1,5 +1,6 @@
 //! Loading and tokenizing start no thread: the process may fork next. A file of its own, since it counts the
 //! threads of the process.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod smollm2;
 
