@@ -33,16 +33,3 @@ pub enum Stall {
     /// None of these.
     Unknown = 99,
 }
-
-impl Stall {
-    /// What a person reads.
-    pub(crate) const fn words(self) -> &'static str {
-        match self {
-            Self::Running => "a running task stalled",
-            Self::Ready => "ready work but idle cores",
-            Self::Waiting => "dependency deadlock",
-            Self::Orchestrator => "the orchestrator starved the schedulers",
-            Self::Unknown => "unknown",
-        }
-    }
-}

@@ -237,3 +237,49 @@ fn runs_of_several_threads_on_one_chip_take_turns() {
         }
     });
 }
+
+/// Layers of tasks, each of which reads the whole layer before: every completion is a race for the last arrival, and
+/// every layer end a race between going to sleep and being rung.
+const LAYERS: &str = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    uint64_t width = args->scalars[1];
+    SimplerTensor from = args->tensors[0], to = args->tensors[1];
+    for (uint64_t layer = 0; layer < args->scalars[0]; layer++) {
+        for (uint64_t i = 0; i < width; i++) {
+            SimplerTensor in = view(&from, 0, width), own = view(&from, i, 1), out = view(&to, i, 1);
+            SimplerTaskArg a[] = {{&own, SIMPLER_INPUT}, {&own, SIMPLER_INPUT}, {&out, SIMPLER_OUTPUT_EXISTING},
+                                  {&in, SIMPLER_INPUT}};
+            SimplerTask task = task_of(a, 4);
+            if (i % 3) task.aiv0 = 0; else task.aic = 1;
+            uint64_t extra = i;
+            task.scalars = &extra;
+            task.scalar_count = 1;
+            if (api->submit_task(run, &task) < 0) return 1;
+        }
+        SimplerTensor swap = from; from = to; to = swap;
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn wide_layers_lose_no_task_and_no_wake_up() {
+    let chip = small_chip();
+    let kernels = [("add", CoreKind::Aiv, ADD_KERNEL), ("add_cube", CoreKind::Aic, ADD_KERNEL)];
+    let id = chip.register(&image("layers_of_sums", LAYERS, &kernels)).unwrap();
+    // Wider than the cores of one scheduler, of two, and of the chip.
+    for width in [2, 5, 10, 17, 40] {
+        for round in 0..30 {
+            let layers = 2 * (1 + round % 9);
+            let mut a: Vec<f32> = (0..width).map(|i| i as f32).collect();
+            let mut b = vec![0.0; width as usize];
+            let tensors = vec![host(&mut a, ArgUse::InOut), host(&mut b, ArgUse::InOut)];
+            chip.run(id, &RunArgs { tensors, scalars: vec![layers, width] }).unwrap();
+            for (i, value) in a.iter().enumerate() {
+                let expected = (0..layers).fold(i as f32, |value, _| value * 2.0 + i as f32);
+                assert_eq!(*value, expected, "{width} wide, {layers} layers, column {i}");
+            }
+        }
+    }
+}

@@ -74,8 +74,18 @@ pub(super) fn timeout_text(timeout: Duration, stall: Stall, detail: &str) -> Str
         "no progress for {} ms (sub-class {}: {}): {detail}",
         timeout.as_millis(),
         stall as u32,
-        stall.words()
+        words(stall)
     )
+}
+
+const fn words(stall: Stall) -> &'static str {
+    match stall {
+        Stall::Running => "a running task stalled",
+        Stall::Ready => "ready work but idle cores",
+        Stall::Waiting => "dependency deadlock",
+        Stall::Orchestrator => "the orchestrator starved the schedulers",
+        Stall::Unknown => "unknown",
+    }
 }
 
 struct Tasks {

@@ -1,5 +1,7 @@
 //! The spans of this process's log. One test binary, one log.
 
+#![allow(dead_code, reason = "shared by test binaries that each use a part")]
+
 use std::path::Path;
 use std::time::Duration;
 

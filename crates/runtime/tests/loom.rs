@@ -1,0 +1,211 @@
+//! The lock-free parts of the graph under every schedule: fan-out against completion, and the ready queue.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p simpler-runtime --release --test loom`
+#![cfg(loom)]
+#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+use simpler_kernel_abi::CoreKind;
+use simpler_runtime::graph::fan::{Edge, TaskSlot, TaskWork, Tasks};
+use simpler_runtime::graph::ready::{ReadyCell, ReadyCursor, ReadyQueue};
+
+/// Where `LOOM_MAX_PREEMPTIONS` does not say otherwise.
+const PREEMPTIONS: usize = 2;
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(PREEMPTIONS);
+    builder.check(body);
+}
+
+struct Graph {
+    slots: Vec<TaskSlot>,
+    edges: Vec<Edge>,
+    /// What each task's kernel wrote, without any ordering of its own.
+    outputs: Vec<AtomicU32>,
+    ready: Vec<AtomicU32>,
+}
+
+impl Graph {
+    fn new(tasks: usize, edges: usize) -> Self {
+        Self {
+            slots: (0..tasks).map(|_| TaskSlot::new()).collect(),
+            edges: (0..edges).map(|_| Edge::new()).collect(),
+            outputs: (0..tasks).map(|_| AtomicU32::new(0)).collect(),
+            ready: (0..tasks).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    fn tasks(&self) -> Tasks<'_> {
+        Tasks { slots: &self.slots, edges: &self.edges }
+    }
+
+    fn work(task: u32) -> TaskWork {
+        TaskWork { kernel: u64::from(task) + 7, kind: CoreKind::Aiv, arguments: task, tensors: 2, scalars: 1 }
+    }
+
+    /// A kernel: its output is plain, only the graph orders it.
+    fn run_and_complete(&self, task: u32) {
+        self.outputs[task as usize].store(1, Ordering::Relaxed);
+        self.tasks().complete(task, |successor| self.became_ready(successor, &[]));
+    }
+
+    fn became_ready(&self, task: u32, predecessors: &[u32]) {
+        assert_eq!(self.ready[task as usize].fetch_add(1, Ordering::Relaxed), 0, "task {task} twice");
+        assert_eq!(self.tasks().slot(task).work(), Self::work(task), "its slot is visible");
+        for predecessor in predecessors {
+            assert_eq!(self.outputs[*predecessor as usize].load(Ordering::Relaxed), 1, "outputs are visible");
+        }
+    }
+}
+
+#[test]
+fn a_successor_is_ready_exactly_once_whenever_its_predecessors_complete() {
+    model(|| {
+        // Tasks 0 and 1 complete on threads of their own while task 2, which needs both, is linked.
+        let graph = Arc::new(Graph::new(3, 2));
+        graph.tasks().slot(0).prepare(&Graph::work(0), 0);
+        graph.tasks().slot(1).prepare(&Graph::work(1), 0);
+        let threads: Vec<_> = (0..2)
+            .map(|task| {
+                let graph = graph.clone();
+                thread::spawn(move || {
+                    graph.outputs[task as usize].store(1, Ordering::Relaxed);
+                    graph.tasks().complete(task, |successor| graph.became_ready(successor, &[0, 1]));
+                })
+            })
+            .collect();
+        graph.tasks().slot(2).prepare(&Graph::work(2), 2);
+        let (mut met, mut edge) = (1, 0);
+        for predecessor in 0..2 {
+            if graph.tasks().link(predecessor, edge, 2) {
+                edge += 1;
+            } else {
+                met += 1;
+            }
+        }
+        if graph.tasks().slot(2).arrive(met) {
+            graph.became_ready(2, &[0, 1]);
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(graph.ready[2].load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn every_successor_in_a_list_is_counted_down_once() {
+    model(|| {
+        // Task 0 completes while tasks 1 and 2 are hung onto its list.
+        let graph = Arc::new(Graph::new(3, 2));
+        graph.tasks().slot(0).prepare(&Graph::work(0), 0);
+        let completer = {
+            let graph = graph.clone();
+            thread::spawn(move || graph.run_and_complete(0))
+        };
+        let mut edge = 0;
+        for task in 1..3 {
+            graph.tasks().slot(task).prepare(&Graph::work(task), 1);
+            let linked = graph.tasks().link(0, edge, task);
+            edge += u32::from(linked);
+            if graph.tasks().slot(task).arrive(if linked { 1 } else { 2 }) {
+                graph.became_ready(task, &[0]);
+            }
+        }
+        completer.join().unwrap();
+        for task in 1..3 {
+            assert_eq!(graph.ready[task].load(Ordering::Relaxed), 1, "task {task}");
+        }
+    });
+}
+
+struct Queue {
+    cells: Vec<ReadyCell>,
+    pushed: ReadyCursor,
+    popped: ReadyCursor,
+    /// Written before a push, without any ordering of its own.
+    payload: Vec<AtomicU32>,
+}
+
+impl Queue {
+    fn new(capacity: u32) -> Self {
+        Self {
+            cells: (0..capacity).map(ReadyCell::new).collect(),
+            pushed: ReadyCursor::new(),
+            popped: ReadyCursor::new(),
+            payload: (0..4).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    fn view(&self) -> ReadyQueue<'_> {
+        ReadyQueue { cells: &self.cells, pushed: &self.pushed, popped: &self.popped }
+    }
+
+    fn push(&self, task: u32) -> bool {
+        self.payload[task as usize].store(1, Ordering::Relaxed);
+        self.view().push(task)
+    }
+
+    fn pop(&self) -> Option<u32> {
+        let task = self.view().pop()?;
+        assert_eq!(
+            self.payload[task as usize].load(Ordering::Relaxed),
+            1,
+            "what was written before the push"
+        );
+        Some(task)
+    }
+}
+
+#[test]
+fn two_producers_and_two_consumers_lose_nothing_and_double_nothing() {
+    model(|| {
+        let queue = Arc::new(Queue::new(2));
+        let producers: Vec<_> = (0..2)
+            .map(|task| {
+                let queue = queue.clone();
+                thread::spawn(move || assert!(queue.push(task), "there is a cell for each"))
+            })
+            .collect();
+        let consumer = {
+            let queue = queue.clone();
+            thread::spawn(move || queue.pop())
+        };
+        let mut seen: Vec<u32> = queue.pop().into_iter().collect();
+        for producer in producers {
+            producer.join().unwrap();
+        }
+        seen.extend(consumer.join().unwrap());
+        while let Some(task) = queue.pop() {
+            seen.push(task);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1]);
+        assert!(queue.view().is_empty());
+    });
+}
+
+#[test]
+fn a_cell_is_used_again_only_after_it_was_emptied() {
+    model(|| {
+        let queue = Arc::new(Queue::new(2));
+        assert!(queue.push(0) && queue.push(1));
+        let consumer = {
+            let queue = queue.clone();
+            thread::spawn(move || (queue.pop(), queue.pop()))
+        };
+        // Full until the consumer has taken one: refused then, never overwritten.
+        let third = queue.push(2);
+        let (first, second) = consumer.join().unwrap();
+        assert_eq!((first, second.is_some()), (Some(0), true));
+        let mut rest = Vec::new();
+        rest.extend(second);
+        while let Some(task) = queue.pop() {
+            rest.push(task);
+        }
+        assert_eq!(rest, if third { vec![1, 2] } else { vec![1] });
+    });
+}
