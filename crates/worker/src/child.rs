@@ -78,6 +78,7 @@ fn bring_up(inheritance: &Inheritance<'_>) -> Result<Box<dyn Endpoint>, i32> {
             Ok(endpoint)
         }
         Err((failure, status)) => {
+            host_log::log_error!("chip {}: initialization failed: {}", inheritance.chip, failure.text);
             inheritance.mailbox.finish_init(Err(&failure));
             Err(status.unwrap_or(exit::INIT_FAILED))
         }

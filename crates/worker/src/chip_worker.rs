@@ -12,7 +12,7 @@ use simpler_runtime::{CallableId, ChipRuntime, RuntimeConfig};
 
 use crate::{CallableImage, Endpoint, RunArgs, RunError};
 
-/// A chip that runs callables in this process.
+/// A chip that runs callables in this process, driven through [`Endpoint`]. Dropping it ends its threads.
 pub struct ChipWorker {
     // FORK: made after the last fork; its threads exist in this process only.
     runtime: ChipRuntime,
@@ -25,8 +25,12 @@ impl ChipWorker {
     ///
     /// # Errors
     /// What the runtime refuses of a callable, with the callable's name.
-    pub fn new(platform: Arc<dyn Platform>, callables: &[CallableImage]) -> Result<Self, RunError> {
-        let runtime = ChipRuntime::new(platform, RuntimeConfig::default())?;
+    pub fn new(
+        platform: Arc<dyn Platform>,
+        config: RuntimeConfig,
+        callables: &[CallableImage],
+    ) -> Result<Self, RunError> {
+        let runtime = ChipRuntime::new(platform, config)?;
         let slots = callables
             .iter()
             .map(|callable| {

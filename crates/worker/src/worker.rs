@@ -19,6 +19,7 @@ use simpler_host_log as host_log;
 use simpler_log_abi::Threshold;
 use simpler_platform::{DeviceAddr, Platform, PlatformError};
 use simpler_relax::{Deadline, PARK_SLICE, Relax};
+use simpler_runtime::RuntimeConfig;
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 
 use crate::child::{self, Inheritance, LOG_DRAIN_LIMIT};
@@ -115,11 +116,12 @@ impl WorkerBuilder {
         self.endpoint(move |chip, callables| {
             let platform =
                 make(chip).map_err(|error| RunError { code: -1, text: format!("platform: {error}") })?;
-            Ok(Box::new(ChipWorker::new(platform, callables)?))
+            Ok(Box::new(ChipWorker::new(platform, RuntimeConfig::default(), callables)?))
         })
     }
 
-    /// Makes what serves each child's mailbox, in the child: a [`ChipWorker`] unless told otherwise.
+    /// Makes what serves each child's mailbox, in the child: a [`ChipWorker`] with the runtime's default
+    /// configuration unless told otherwise.
     pub fn endpoint(
         &mut self,
         make: impl Fn(usize, &[CallableImage]) -> Result<Box<dyn Endpoint>, RunError> + 'static,
@@ -201,7 +203,11 @@ impl WorkerBuilder {
         worker.callables = (self.callables.iter().zip(self.digests))
             .map(|(image, digest)| Known { digest, hid: image.hid() })
             .collect();
-        worker.wait_until_ready()?;
+        if let Err(error) = worker.wait_until_ready() {
+            // What the others came to follows from this one, and each has said it in its own log.
+            worker.chips.iter_mut().for_each(|chip| chip.ending_is_told = true);
+            return Err(error);
+        }
         host_log::start_writer().map_err(|error| WorkerError::Log(error.to_string()))?;
         Ok(worker)
     }
@@ -486,7 +492,6 @@ impl Worker {
             match self.wait_until(index, Some(deadline), |end| end.take_init()) {
                 Ok(Ok(())) => {}
                 Ok(Err(failure)) => {
-                    self.chips[index].ending_is_told = true;
                     return Err(WorkerError::Init { chip: index, pid, text: failure.text });
                 }
                 Err(Missing::Ended(ending)) => {
