@@ -145,6 +145,13 @@ impl Frame {
         self.state.store(state as i32, Ordering::Release);
     }
 
+    /// Ends a request: stores error code and text, then the state. The one place where a child answers, so
+    /// that no outcome can be seen without them.
+    fn answer(&self, failure: Option<&Failure>, state: State) {
+        self.set_failure(failure);
+        self.hand_over(state);
+    }
+
     fn set_failure(&self, failure: Option<&Failure>) {
         let (code, text) = match failure {
             // A failure whose code is 0 would read as success.
@@ -471,9 +478,8 @@ impl ChildEnd<'_> {
 
     /// Ends bring-up.
     pub(crate) fn finish_init(&self, outcome: Result<(), &Failure>) {
-        let base = &self.mailbox.base;
-        base.set_failure(outcome.err());
-        base.hand_over(if outcome.is_ok() { State::InitReady } else { State::InitFailed });
+        let state = if outcome.is_ok() { State::InitReady } else { State::InitFailed };
+        self.mailbox.base.answer(outcome.err(), state);
         self.replies.notify_all();
     }
 
@@ -502,16 +508,14 @@ impl ChildEnd<'_> {
         let base = &self.mailbox.base;
         // ORDERING: Relaxed: published by `hand_over`.
         base.result.store(*outcome.as_ref().unwrap_or(&0), Ordering::Relaxed);
-        base.set_failure(outcome.err());
-        base.hand_over(State::ControlDone);
+        base.answer(outcome.err(), State::ControlDone);
         self.replies.notify_all();
     }
 
     /// Answers a task.
     pub(crate) fn finish_task(&self, outcome: Result<(), &Failure>) {
-        let frame = &self.mailbox.tasks[TASK_SLOT];
-        frame.set_failure(outcome.err());
-        frame.hand_over(if outcome.is_ok() { State::TaskDone } else { State::TaskFailed });
+        let state = if outcome.is_ok() { State::TaskDone } else { State::TaskFailed };
+        self.mailbox.tasks[TASK_SLOT].answer(outcome.err(), state);
         self.replies.notify_all();
     }
 }
