@@ -1,1 +1,89 @@
-//! Benchmarks.
+//! Measuring side by side: medians of many repetitions, floors measured in the same process as what they floor.
+
+use std::time::{Duration, Instant};
+
+/// The middle of the values; the mean of the two middle ones where their number is even. 0 of none.
+pub fn median(values: &mut [f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// The value below which a share of the values lies, interpolated. 0 of none.
+pub fn quantile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let Some(last) = values.len().checked_sub(1) else { return 0.0 };
+    let place = share.clamp(0.0, 1.0) * last as f64;
+    let below = place.floor() as usize;
+    let above = (below + 1).min(last);
+    values[below] + (values[above] - values[below]) * (place - below as f64)
+}
+
+/// CPU time of the calling thread or of the whole process.
+pub fn cpu_time(of: CpuTime) -> Duration {
+    let clock = match of {
+        CpuTime::Thread => libc::CLOCK_THREAD_CPUTIME_ID,
+        CpuTime::Process => libc::CLOCK_PROCESS_CPUTIME_ID,
+    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec for the call to fill, and both clocks exist on Linux.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Whose CPU time.
+#[derive(Clone, Copy, Debug)]
+pub enum CpuTime {
+    /// The calling thread's.
+    Thread,
+    /// All threads' of this process.
+    Process,
+}
+
+/// How many CPUs this process may run on.
+pub fn online_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The bandwidth at which all CPUs together read memory that no cache holds, in GB/s (1e9 bytes): the best of a
+/// few passes, since everything that disturbs it makes it smaller.
+pub fn read_bandwidth_gb_per_s() -> f64 {
+    // Well beyond the last-level cache of the machines that this is run on.
+    const BYTES_PER_CPU: usize = 256 << 20;
+    const PASSES: usize = 5;
+    let cpus = online_cpus();
+    let blocks: Vec<Vec<u64>> = (0..cpus).map(|cpu| vec![cpu as u64 + 1; BYTES_PER_CPU / 8]).collect();
+    let mut best = 0.0_f64;
+    for _ in 0..PASSES {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for block in &blocks {
+                scope.spawn(move || std::hint::black_box(sum(block)));
+            }
+        });
+        best = best.max((cpus * BYTES_PER_CPU) as f64 / start.elapsed().as_nanos() as f64);
+    }
+    best
+}
+
+/// Eight independent sums, so that loads and not additions are what is waited for.
+fn sum(block: &[u64]) -> u64 {
+    let mut sums = [0_u64; 8];
+    for chunk in block.chunks_exact(8) {
+        for (sum, value) in sums.iter_mut().zip(chunk) {
+            *sum = sum.wrapping_add(*value);
+        }
+    }
+    sums.iter().fold(0, |total, sum| total.wrapping_add(*sum))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_interpolate_and_nothing_has_none() {
+        assert_eq!(median(&mut []), 0.0);
+        assert_eq!(median(&mut [3.0, 1.0]), 2.0);
+        assert_eq!(median(&mut [5.0, 1.0, 3.0]), 3.0);
+        assert_eq!(quantile(&mut [0.0, 10.0], 0.9), 9.0);
+    }
+}

@@ -4,7 +4,6 @@
 //! on a stable toolchain; where that needs a compiler switch that is meant for nightly, `RUSTC_BOOTSTRAP=1` is set
 //! for that one command.
 
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -59,32 +58,21 @@ pub(crate) fn sanitize() -> Result<()> {
 pub(crate) fn fuzz(seconds: u64) -> Result<()> {
     ensure_debian("a C++ compiler", &["g++"], || crate::answers("g++", "--version"))?;
     let targets = fuzz_targets()?;
-    let flags = [
-        "-Cpasses=sancov-module",
-        "-Cllvm-args=-sanitizer-coverage-level=4",
-        "-Cllvm-args=-sanitizer-coverage-inline-8bit-counters",
-        "-Cllvm-args=-sanitizer-coverage-pc-table",
-        "-Cllvm-args=-sanitizer-coverage-trace-compares",
-        "--cfg fuzzing",
-    ]
-    .join(" ");
-    run(cargo()
-        .args(["build", "--quiet", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", TARGET])
-        .env("CARGO_TARGET_DIR", "target/fuzz")
-        .env("RUSTFLAGS", flags))?;
+    // The flags are in fuzz/.cargo/config.toml, which holds for that folder only while RUSTFLAGS is unset.
+    let in_fuzz = |command: &mut Command| run(command.current_dir("fuzz").env_remove("RUSTFLAGS"));
+    in_fuzz(cargo().args(["build", "--quiet", "--release"]))?;
     for target in targets {
         // New inputs go to a scratch folder; the committed corpus only seeds.
-        let scratch = format!("target/fuzz/corpus/{target}");
-        std::fs::create_dir_all(&scratch).with_context(|| format!("cannot make {scratch}"))?;
-        std::fs::create_dir_all("target/fuzz/artifacts").context("cannot make target/fuzz/artifacts")?;
-        let mut command = Command::new(format!("target/fuzz/{TARGET}/release/{target}"));
-        command.args([&format!("-max_total_time={seconds}"), "-artifact_prefix=target/fuzz/artifacts/", "-verbosity=0"]);
-        command.arg(&scratch);
-        let seeds = format!("fuzz/corpus/{target}");
-        if Path::new(&seeds).is_dir() {
-            command.arg(&seeds);
+        for folder in [format!("fuzz/target/corpus/{target}"), format!("fuzz/artifacts/{target}")] {
+            std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {folder}"))?;
         }
-        run(&mut command).with_context(|| format!("fuzz target {target}"))?;
+        let mut command =
+            Command::new(std::path::absolute(format!("fuzz/target/{TARGET}/release/{target}"))?);
+        command
+            .arg(format!("-max_total_time={seconds}"))
+            .arg(format!("-artifact_prefix=artifacts/{target}/"));
+        command.args(["-verbosity=0", &format!("target/corpus/{target}"), &format!("corpus/{target}")]);
+        in_fuzz(&mut command).with_context(|| format!("fuzz target {target}"))?;
         println!("fuzz {target}: {seconds} s, nothing found");
     }
     Ok(())
@@ -107,5 +95,12 @@ fn fuzz_targets() -> Result<Vec<String>> {
 
 /// The build without spans: it compiles, and its tests see no span.
 pub(crate) fn off_build() -> Result<()> {
-    run(cargo().args(["nextest", "run", "--package", "simpler-host-log", "--no-default-features", "--no-fail-fast"]))
+    run(cargo().args([
+        "nextest",
+        "run",
+        "--package",
+        "simpler-host-log",
+        "--no-default-features",
+        "--no-fail-fast",
+    ]))
 }

@@ -20,7 +20,8 @@ fn step(name: &'static str, run: impl Fn() -> Result<()> + 'static) -> Step {
 
 /// Runs every step, then says how many passed; the first failure does not hide the later ones.
 pub(crate) fn test(long: bool, only: Option<&str>) -> Result<()> {
-    let chosen: Vec<Step> = all(long).into_iter().filter(|step| only.is_none_or(|name| step.name.contains(name))).collect();
+    let chosen: Vec<Step> =
+        all(long).into_iter().filter(|step| only.is_none_or(|name| step.name.contains(name))).collect();
     if chosen.is_empty() {
         bail!("no step's name contains {}", only.unwrap_or_default());
     }
@@ -53,7 +54,14 @@ fn all(long: bool) -> Vec<Step> {
             run(cargo().args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
         }),
         step("tests", || {
-            run(cargo().args(["nextest", "run", "--workspace", "--exclude", "simpler-tests-e2e", "--no-fail-fast"]))
+            run(cargo().args([
+                "nextest",
+                "run",
+                "--workspace",
+                "--exclude",
+                "simpler-tests-e2e",
+                "--no-fail-fast",
+            ]))
         }),
         step("doc tests", || run(cargo().args(["test", "--quiet", "--doc", "--workspace"]))),
         step("off build", gates::off_build),
@@ -83,7 +91,16 @@ pub(crate) fn build_release() -> Result<()> {
 fn whole_programs() -> Result<()> {
     build_release()?;
     let mut tests = cargo();
-    tests.args(["nextest", "run", "--release", "--package", "simpler-tests-e2e", "--no-fail-fast", "--success-output", "never"]);
+    tests.args([
+        "nextest",
+        "run",
+        "--release",
+        "--package",
+        "simpler-tests-e2e",
+        "--no-fail-fast",
+        "--success-output",
+        "never",
+    ]);
     match fetch_model::fetch() {
         Ok(model) => {
             tests.env("SIMPLER_SMOLLM2_GGUF", model);

@@ -50,8 +50,12 @@ fn tracked_files() -> Result<Vec<PathBuf>> {
 
 /// Who may depend on whom, read from `cargo metadata`.
 fn layers(breaches: &mut Vec<String>) -> Result<()> {
-    let output = cargo().args(["metadata", "--format-version", "1", "--no-deps"]).output().context("cargo metadata")?;
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")?;
+    let output = cargo()
+        .args(["metadata", "--format-version", "1", "--no-deps"])
+        .output()
+        .context("cargo metadata")?;
+    let metadata: serde_json::Value =
+        serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")?;
     let mut normal: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or_default().to_owned();
@@ -79,7 +83,8 @@ fn layers(breaches: &mut Vec<String>) -> Result<()> {
     only("simpler-relax", &["libc"]);
     only("simpler-host-log", &["simpler-log-abi", "simpler-record-format", "libc"]);
     // The writing and the reading side meet in record-format and log-abi only; the binary and the tests hold both.
-    let writing = ["simpler-host-log", "simpler-runtime", "simpler-worker", "simpler-sim-npu", "simpler-decoder"];
+    let writing =
+        ["simpler-host-log", "simpler-runtime", "simpler-worker", "simpler-sim-npu", "simpler-decoder"];
     let reading = ["simpler-trace-model", "simpler-trace-ingest", "simpler-trace-export"];
     for (package, found) in &normal {
         let side = |names: &[&str]| found.iter().any(|name| names.contains(&name.as_str()));
@@ -121,19 +126,23 @@ fn places(path: &Path, text: &str, breaches: &mut Vec<String>) {
 
 fn rust_file(path: &Path, text: &str, breaches: &mut Vec<String>) {
     let lines: Vec<&str> = text.lines().collect();
-    let mut breach = |number: usize, what: &str| breaches.push(format!("{}:{}: {what}", path.display(), number + 1));
+    let mut breach =
+        |number: usize, what: &str| breaches.push(format!("{}:{}: {what}", path.display(), number + 1));
     let is_xtask = path.starts_with("xtask");
     let opening = lines.iter().find(|line| !line.starts_with("#!") && !line.trim().is_empty());
     if !opening.is_some_and(|line| line.starts_with("//!")) {
         breach(0, "a file opens with //! and its idea");
     }
-    let is_test = path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests-e2e");
+    let is_test =
+        path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests-e2e");
     for (number, line) in lines.iter().enumerate() {
         let code = line.trim_start();
         if code.starts_with("//") {
             continue;
         }
-        let ordered = ["Acquire", "Release", "AcqRel", "SeqCst"].iter().any(|name| code.contains(&format!("Ordering::{name}")));
+        let ordered = ["Acquire", "Release", "AcqRel", "SeqCst"]
+            .iter()
+            .any(|name| code.contains(&format!("Ordering::{name}")));
         if ordered && !is_test && !is_xtask {
             let above = &lines[number.saturating_sub(TAG_REACH_LINES)..=number];
             if !above.iter().any(|line| line.contains("ORDERING:")) {
@@ -148,7 +157,8 @@ fn rust_file(path: &Path, text: &str, breaches: &mut Vec<String>) {
         }
     }
     if path.starts_with("crates/host-log/src") {
-        let barred = ["Mutex", "Condvar", "RwLock", "OnceLock", "OnceCell", "LazyLock", "parking_lot", "println!"];
+        let barred =
+            ["Mutex", "Condvar", "RwLock", "OnceLock", "OnceCell", "LazyLock", "parking_lot", "println!"];
         for (number, line) in lines.iter().enumerate() {
             let code = line.trim_start();
             if !code.starts_with("//") && barred.iter().any(|name| code.contains(name)) {

@@ -4,6 +4,7 @@
 //! `head` does, ends the program quietly.
 
 mod check;
+mod demo;
 mod log;
 mod timing;
 
@@ -21,12 +22,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Demo(demo::Demo),
     Timing(timing::Timing),
     Check(check::Check),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Demo(demo) => demo.run(),
         Command::Timing(timing) => timing.run(),
         Command::Check(check) => check.run(),
     };
