@@ -4,10 +4,23 @@
 
 use simpler_trace_ingest::Reading;
 use simpler_trace_model::{CallTree, Callable, Facts, Node, Round, Rounds, Stage, Trace};
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// What stands for a value that the log does not hold.
 const MISSING: &str = "–";
+
+/// A name as a terminal may see it: it comes from a file, so control characters are spelled out.
+fn printable(name: &str) -> Cow<'_, str> {
+    if !name.contains(char::is_control) {
+        return name.into();
+    }
+    let mut out = String::with_capacity(name.len());
+    for c in name.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out.into()
+}
 
 fn us(ns: impl Into<f64>) -> f64 {
     ns.into() / 1000.0
@@ -32,13 +45,13 @@ pub fn table(out: &mut impl Write, callables: &[Callable]) -> io::Result<()> {
         let (hid, n) = (callable.hid, callable.invocations.len());
         writeln!(out, "callable hid={hid:x} — {n} invocation(s)")?;
         if callable.roots.is_empty() {
-            let name = &callable.root_name;
+            let name = printable(&callable.root_name);
             writeln!(out, "  {name}: mean={MISSING} min={MISSING} max={MISSING} (root lost in all {n})")?;
         }
         for root in &callable.roots {
             let stats = &root.stats;
             let (mean, min, max) = (us_of(stats.mean_ns), us_of(stats.min_ns), us_of(stats.max_ns));
-            write!(out, "  {}: mean={mean}us min={min}us max={max}us", root.name)?;
+            write!(out, "  {}: mean={mean}us min={min}us max={max}us", printable(&root.name))?;
             match callable.missing_roots {
                 0 => writeln!(out)?,
                 lost => writeln!(out, " (n={}, root lost in {lost})", stats.n)?,
@@ -47,7 +60,7 @@ pub fn table(out: &mut impl Write, callables: &[Callable]) -> io::Result<()> {
         for stage in &callable.stages {
             let indent = 2 + 2 * stage.name.matches('.').count();
             let (mean, n) = (us_of(stage.stats.mean_ns), stage.stats.n);
-            writeln!(out, "{:indent$}{}: mean={mean}us (n={n})", "", stage.name)?;
+            writeln!(out, "{:indent$}{}: mean={mean}us (n={n})", "", printable(&stage.name))?;
         }
         writeln!(out)?;
     }
@@ -158,7 +171,7 @@ fn level(out: &mut impl Write, tree: &CallTree, nodes: &[Node], depth: usize) ->
             }
             continue;
         }
-        line(out, depth, &node.leaf, node.device, Some(node.median_ns))?;
+        line(out, depth, &printable(&node.leaf), node.device, Some(node.median_ns))?;
         level(out, tree, &node.children, depth + 1)?;
     }
     Ok(())

@@ -110,3 +110,19 @@ fn no_view_prints_what_is_no_number() {
     }
     assert!(table("u64-limits").contains("callable hid=ffffffffffffffff — 2 invocation(s)"));
 }
+
+#[test]
+fn a_name_cannot_speak_to_the_terminal() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("control.log");
+    let spans = ["depth=0 name=odd%0Aname%1B%5B31m", "depth=1 name=odd.%07%E2%82%AC"]
+        .map(|fields| format!("[STRACE] v=1 pid=1 tid=1 inv=1 hid=a {fields} ts=1 dur=1 \n"));
+    std::fs::write(&path, spans.concat()).unwrap();
+    let trace = read(&[Source::path(path)]).unwrap().trace;
+    let mut out = Vec::new();
+    text::table(&mut out, &trace.callables()).unwrap();
+    text::tree(&mut out, &trace, &trace.callables()).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    assert!(text.contains("odd\\nname\\u{1b}[31m: mean="), "{text}");
+    assert!(text.contains("\\u{7}\u{20ac}"), "{text}");
+}
