@@ -43,13 +43,18 @@ const fn parked_in(word: u64) -> u32 {
 // threads that the child does not have (the cost is as above). In shared memory both have the same word.
 #[repr(transparent)]
 #[derive(Debug)]
-#[cfg_attr(not(loom), derive(Default))]
 pub struct EventCount {
     word: Word,
 }
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<EventCount>() == 8 && align_of::<EventCount>() == 8);
+
+impl Default for EventCount {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl EventCount {
     /// An event that was never rung.
@@ -60,7 +65,6 @@ impl EventCount {
 
     /// An event that was never rung.
     #[cfg(loom)]
-    #[allow(clippy::new_without_default, reason = "only the model lacks Default")]
     pub fn new() -> Self {
         Self { word: Word::new(0) }
     }

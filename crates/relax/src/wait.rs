@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use crate::event::{Epoch, EventCount};
 
-/// Steps of pauses before the first yield. With [`STEP_PAUSES`] they last 1 to 4 µs (a pause is 15 to 60 ns):
-/// as long as a cache line and a short reply take, and less than a parked thread's wake-up.
-const SPIN_STEPS: u32 = 8;
+/// Steps of pauses before the first yield. With [`STEP_PAUSES`] they last about half a microsecond: what a cache
+/// line needs to come and a short reply to go back. More is lost where threads share a CPU, since the thread that
+/// would reply cannot run meanwhile: with 8 steps, stages of 50 µs on two CPUs lost 10 µs each instead of 7.
+const SPIN_STEPS: u32 = 2;
 /// Pauses in a step, that is between two looks at the caller's condition.
 const STEP_PAUSES: u32 = 8;
 /// How long a wait yields, from its first yield, before it parks. A hand-over between threads that share a
