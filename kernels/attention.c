@@ -10,6 +10,7 @@
  */
 #include <simpler/kernel.h>
 
+#include <float.h>
 #include <math.h>
 
 #include "vectors.h"
@@ -18,6 +19,7 @@
 #define HEAD_MAX 256
 /* Positions whose scores are held at a time: with a head of 64, 32 KiB of keys. */
 #define SPAN 128
+_Static_assert(SPAN % LANES == 0, "scores are padded to whole vectors");
 
 /* Rotates adjacent pairs by the angles of one position. */
 ALWAYS_INLINE void rotate(float *to, const float *from, uint64_t stride, const float *rope, uint32_t head,
@@ -29,44 +31,61 @@ ALWAYS_INLINE void rotate(float *to, const float *from, uint64_t stride, const f
     }
 }
 
+ALWAYS_INLINE f32x8 products(const float *query, const float *key, uint32_t whole) {
+    f32x8 even = {0}, odd = {0};
+    for (uint32_t i = 0; i < whole; i += LANES) {
+        f32x8 product = load8(query + i) * load8(key + i);
+        if (i / LANES % 2) odd += product;
+        else even += product;
+    }
+    return even + odd;
+}
+
+/* The scores of `span` keys, and lowest ones behind them up to a whole number of vectors. */
+ALWAYS_INLINE void score(const float *query, const float *keys, uint32_t span, float *scores, uint32_t head) {
+    uint32_t whole = head / LANES * LANES, at = 0;
+    for (; at + 4 <= span; at += 4) {
+        f32x8 four[4];
+        for (uint32_t i = 0; i < 4; i++) four[i] = products(query, keys + (uint64_t)(at + i) * head, whole);
+        *(f32x4_in_memory *)(scores + at) = sums_of_four(four);
+    }
+    for (; at < span; at++) scores[at] = sum8(products(query, keys + (uint64_t)at * head, whole));
+    for (uint32_t i = whole; i < head; i++)
+        for (at = 0; at < span; at++) scores[at] += query[i] * keys[(uint64_t)at * head + i];
+    for (at = span; at % LANES; at++) scores[at] = -FLT_MAX;
+}
+
 /* One query over `positions` cached keys and values. */
 ALWAYS_INLINE void attend(const float *query, const float *keys, const float *values, uint32_t positions,
                           float *out, uint32_t head) {
     float scores[SPAN];
-    float maximum = -0x1.fffffep127f, sum = 0;
+    float maximum = -FLT_MAX, sum = 0;
     uint32_t whole = head / LANES * LANES;
     for (uint32_t i = 0; i < head; i++) out[i] = 0;
     for (uint32_t start = 0; start < positions; start += SPAN) {
         uint32_t span = positions - start < SPAN ? positions - start : SPAN;
-        float largest = maximum;
-        for (uint32_t at = 0; at < span; at++) {
-            const float *key = keys + (uint64_t)(start + at) * head;
-            f32x8 even = {0}, odd = {0};
-            float score = 0;
-            for (uint32_t i = 0; i < whole; i += LANES) {
-                f32x8 product = load8(query + i) * load8(key + i);
-                if (i / LANES % 2) odd += product;
-                else even += product;
-            }
-            for (uint32_t i = whole; i < head; i++) score += query[i] * key[i];
-            scores[at] = score + sum8(even + odd);
+        const float *value = values + (uint64_t)start * head;
+        score(query, keys + (uint64_t)start * head, span, scores, head);
+        f32x8 largest = splat8(maximum), shares = {0};
+        for (uint32_t at = 0; at < span; at += LANES) largest = max8(largest, load8(scores + at));
+        float before = maximum;
+        for (uint32_t lane = 0; lane < LANES; lane++) maximum = largest[lane] > maximum ? largest[lane] : maximum;
+        float shrink = exp8(splat8(before - maximum))[0];
+        for (uint32_t at = 0; at < span; at += LANES) {
+            f32x8 share = exp8(load8(scores + at) - maximum);
+            store8(scores + at, share);
+            shares += share;
         }
-        for (uint32_t at = 0; at < span; at++) largest = scores[at] > largest ? scores[at] : largest;
-        float shrink = exp_f32(maximum - largest);
-        maximum = largest;
-        for (uint32_t at = 0; at < span; at++) scores[at] = exp_f32(scores[at] - largest);
-        sum *= shrink;
-        for (uint32_t at = 0; at < span; at++) sum += scores[at];
+        sum = sum * shrink + sum8(shares);
         f32x8 totals[HEAD_MAX / LANES];
         for (uint32_t i = 0; i < whole; i += LANES) totals[i / LANES] = load8(out + i) * shrink;
-        for (uint32_t at = 0; at < span; at++) {
-            const float *value = values + (uint64_t)(start + at) * head;
-            for (uint32_t i = 0; i < whole; i += LANES) totals[i / LANES] += scores[at] * load8(value + i);
-        }
+        for (uint32_t at = 0; at < span; at++)
+            for (uint32_t i = 0; i < whole; i += LANES)
+                totals[i / LANES] += scores[at] * load8(value + (uint64_t)at * head + i);
         for (uint32_t i = 0; i < whole; i += LANES) store8(out + i, totals[i / LANES]);
         for (uint32_t i = whole; i < head; i++) {
             float total = out[i] * shrink;
-            for (uint32_t at = 0; at < span; at++) total += scores[at] * values[(uint64_t)(start + at) * head + i];
+            for (uint32_t at = 0; at < span; at++) total += scores[at] * value[(uint64_t)at * head + i];
             out[i] = total;
         }
     }

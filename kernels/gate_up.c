@@ -4,18 +4,25 @@
  */
 #include "rows.h"
 
-ALWAYS_INLINE float silu(float value) { return value / (1.0f + exp_f32(-value)); }
+ALWAYS_INLINE f32x8 silu(f32x8 value) { return value / (1.0f + exp8(-value)); }
 
 ALWAYS_INLINE void gate(Columns *packed, uint8_t dtype, const uint8_t *gates, const uint8_t *ups, const float *x,
                         float *out, uint32_t rows, uint32_t stride, uint32_t first, uint32_t tokens) {
     uint64_t bytes = row_bytes(dtype, packed->columns);
     pack_columns(packed, dtype, x, stride, first, tokens);
-    for (uint32_t row = 0; row < rows; row++) {
-        float gated[TILE], raised[TILE];
-        float *to = out + (uint64_t)row * stride + first;
-        dot_row(packed, dtype, gates + row * bytes, tokens, gated);
-        dot_row(packed, dtype, ups + row * bytes, tokens, raised);
-        for (uint32_t token = 0; token < tokens; token++) to[token] = silu(gated[token]) * raised[token];
+    /* Eight rows at a time, so that the exponential works on whole vectors. */
+    float gated[LANES * TILE] = {0}, raised[LANES * TILE];
+    for (uint32_t start = 0; start < rows; start += LANES) {
+        uint32_t count = rows - start < LANES ? rows - start : LANES;
+        for (uint32_t row = 0; row < count; row++) {
+            dot_row(packed, dtype, gates + (start + row) * bytes, tokens, gated + row * tokens);
+            dot_row(packed, dtype, ups + (start + row) * bytes, tokens, raised + row * tokens);
+        }
+        for (uint32_t i = 0; i < LANES * tokens; i += LANES) store8(gated + i, silu(load8(gated + i)));
+        for (uint32_t row = 0; row < count; row++)
+            for (uint32_t token = 0; token < tokens; token++)
+                out[(uint64_t)(start + row) * stride + first + token] =
+                    gated[row * tokens + token] * raised[row * tokens + token];
     }
 }
 

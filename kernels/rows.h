@@ -90,7 +90,7 @@ ALWAYS_INLINE void dot_q4_1(const Columns *packed, const uint8_t *row, uint32_t 
                                               *(const i32x4_in_memory *)(second + 4), 0, 1, 2, 3, 4, 5, 6, 7);
         f32x8 even[TILE], odd[TILE];
         for (uint32_t k = 0; k < 8; k++) {
-            i32x8 nibbles = k < 7 ? words & (0xf << (4 * k)) : (words >> 28) & 0xf;
+            i32x8 nibbles = k < 7 ? words & (0xf << (4 * k)) : (i32x8)((u32x8)words >> 28);
             f32x8 weights = __builtin_convertvector(nibbles, f32x8);
             for (uint32_t token = 0; token < tokens; token++) {
                 f32x8 product = weights * load8(packed->x[token] + block * BLOCK + k * 8);

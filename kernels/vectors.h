@@ -23,6 +23,7 @@ typedef float f32x4 __attribute__((vector_size(16)));
 typedef float f32x8 __attribute__((vector_size(32)));
 typedef int32_t i32x4 __attribute__((vector_size(16)));
 typedef int32_t i32x8 __attribute__((vector_size(32)));
+typedef uint32_t u32x8 __attribute__((vector_size(32)));
 /* The same in memory, where alignment is that of the element. */
 typedef float f32x4_in_memory __attribute__((vector_size(16), aligned(4), may_alias));
 typedef float f32x8_in_memory __attribute__((vector_size(32), aligned(4), may_alias));
@@ -81,18 +82,34 @@ ALWAYS_INLINE f32x4 floats_from_halves(uint32_t first, uint32_t second) {
 #endif
 }
 
+ALWAYS_INLINE f32x8 select8(i32x8 mask, f32x8 yes, f32x8 no) {
+    return (f32x8)((mask & (i32x8)yes) | (~mask & (i32x8)no));
+}
+
+ALWAYS_INLINE f32x8 max8(f32x8 a, f32x8 b) { return select8(a > b, a, b); }
+
+/* The sums of four vectors. */
+ALWAYS_INLINE f32x4 sums_of_four(const f32x8 v[4]) {
+    f32x4 halves[4];
+    for (int i = 0; i < 4; i++)
+        halves[i] = __builtin_shufflevector(v[i], v[i], 0, 1, 2, 3) + __builtin_shufflevector(v[i], v[i], 4, 5, 6, 7);
+    f32x4 first = __builtin_shufflevector(halves[0], halves[1], 0, 4, 1, 5) +
+                  __builtin_shufflevector(halves[0], halves[1], 2, 6, 3, 7);
+    f32x4 second = __builtin_shufflevector(halves[2], halves[3], 0, 4, 1, 5) +
+                   __builtin_shufflevector(halves[2], halves[3], 2, 6, 3, 7);
+    return __builtin_shufflevector(first, second, 0, 1, 4, 5) + __builtin_shufflevector(first, second, 2, 3, 6, 7);
+}
+
 /* e^value to about one unit in the last place; below -87 it is 0, above 88 it stays e^88.
- * 2^n e^r with |r| <= ln 2 / 2, and e^r by its series. Free of branches, so loops over it vectorize. */
-ALWAYS_INLINE float exp_f32(float value) {
-    const float rounder = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
-    float clamped = value > 88.0f ? 88.0f : value;
-    clamped = clamped < -87.0f ? -87.0f : clamped;
-    float shifted = clamped * 0x1.715476p+0f + rounder;
-    int32_t shifted_bits, exponent_bits;
-    memcpy(&shifted_bits, &shifted, sizeof shifted_bits);
-    float n = shifted - rounder;
-    float r = clamped - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
-    float series = 1.0f / 5040;
+ * 2^n e^r with |r| <= ln 2 / 2, and e^r by its series. */
+ALWAYS_INLINE f32x8 exp8(f32x8 value) {
+    const f32x8 rounder = splat8(0x1.8p23f); /* adding it leaves the nearest integer in the low bits */
+    f32x8 clamped = select8(value > splat8(88.0f), splat8(88.0f), value);
+    clamped = max8(clamped, splat8(-87.0f));
+    f32x8 shifted = clamped * 0x1.715476p+0f + rounder;
+    f32x8 n = shifted - rounder;
+    f32x8 r = clamped - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
+    f32x8 series = splat8(1.0f / 5040);
     series = series * r + 1.0f / 720;
     series = series * r + 1.0f / 120;
     series = series * r + 1.0f / 24;
@@ -100,11 +117,8 @@ ALWAYS_INLINE float exp_f32(float value) {
     series = series * r + 0.5f;
     series = series * r + 1.0f;
     series = series * r + 1.0f;
-    exponent_bits = (int32_t)((uint32_t)shifted_bits << 23) + 0x3f800000;
-    float power;
-    memcpy(&power, &exponent_bits, sizeof power);
-    float result = series * power;
-    return value < -87.0f ? 0.0f : result;
+    f32x8 power = (f32x8)(((u32x8)shifted << 23) + 0x3f800000u);
+    return select8(value < splat8(-87.0f), splat8(0.0f), series * power);
 }
 
 #endif

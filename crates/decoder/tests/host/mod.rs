@@ -6,9 +6,9 @@ use std::path::Path;
 use simpler_decoder::{DeviceBuffers, Model, Session, SessionConfig, callables};
 use simpler_kernel_abi::{DEVICE_MEMORY, SimplerTensor};
 use simpler_kernel_compiler::Compiler;
+use simpler_platform::Profile;
 use simpler_runtime::recording::{HostCallable, Recording};
 use simpler_runtime::{Limits, RunArgs};
-use simpler_sim_npu::Profile;
 
 /// A chip's memory and callables, without the chip.
 pub(crate) struct Host<'m> {
