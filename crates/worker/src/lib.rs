@@ -32,20 +32,38 @@
 //!
 //! The mailbox's protocol is in `mailbox.rs`, the child's life in `child.rs`, the parent's in `worker.rs`.
 
+#[cfg(not(loom))]
 mod arguments;
+#[cfg(not(loom))]
 mod child;
+#[cfg(not(loom))]
 mod chip_worker;
+#[cfg(not(loom))]
 mod endpoint;
+#[cfg(not(loom))]
 mod error;
+#[cfg(not(loom))]
 mod mailbox;
+#[cfg(not(loom))]
 mod process;
+#[cfg(not(loom))]
 mod shared_memory;
+#[cfg(not(loom))]
 mod span;
+#[doc(hidden)]
+pub mod turn;
+#[cfg(not(loom))]
 mod worker;
 
+#[cfg(not(loom))]
 pub use chip_worker::ChipWorker;
+#[cfg(not(loom))]
 pub use endpoint::{Endpoint, MakeEndpoint};
+#[cfg(not(loom))]
 pub use error::{Ending, WorkerError};
+#[cfg(not(loom))]
 pub use shared_memory::{SharedBuffer, SharedMemory, SharedSlice};
+#[cfg(not(loom))]
 pub use simpler_runtime::{CallableImage, ChipArg, RunArgs, RunError};
+#[cfg(not(loom))]
 pub use worker::{CALLABLES_MAX, CHIPS_MAX, Callable, LogSetup, Ticket, Worker, WorkerBuilder};

@@ -30,7 +30,7 @@
 //! the child's INIT_READY or CONTROL_DONE. So shutdown is a word of its own, which only the parent writes and
 //! which nobody clears; the state is set as well only where the parent owns it.
 //!
-//! A change of state is followed by a ring of the other side's event count, which lives in the same memory:
+//! The state and the shutdown word are `turn.rs`, which a loom model covers. A change of state is followed by a ring of the other side's event count, which lives in the same memory:
 //! one per child for requests, one per parent for replies, as the parent waits for all of its children.
 
 use std::ptr::NonNull;
@@ -40,6 +40,7 @@ use simpler_relax::EventCount;
 
 use crate::arguments::{self, Blob};
 use crate::shared_memory::Mapping;
+use crate::turn::{State, Sticky, Turn};
 use crate::{RunArgs, WorkerError};
 
 /// The version in the trailer; a child refuses any other.
@@ -58,22 +59,6 @@ const _: () = assert!(TASK_FRAMES <= TASK_FRAMES_MAX);
 /// A callable's identity in a frame.
 pub(crate) type Digest = [u8; 32];
 
-/// The states in use, with the specification's numbers. FRAME_STAGED 8, TASK_LAUNCHED 9, ACTIVATE 11 and
-/// PREPARE_READY 12 belong to pipelining.
-#[repr(i32)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Idle = 0,
-    TaskReady = 1,
-    TaskDone = 2,
-    Shutdown = 3,
-    ControlRequest = 4,
-    ControlDone = 5,
-    InitReady = 6,
-    InitFailed = 7,
-    TaskFailed = 10,
-}
-
 /// Control opcodes, with the specification's numbers.
 #[repr(u64)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +72,7 @@ enum Opcode {
 
 #[repr(C)]
 struct Frame {
-    state: AtomicI32,
+    state: Turn,
     error: AtomicI32,
     /// A control opcode, or the parent's index of the callable (the child goes by the digest).
     callable_or_opcode: AtomicU64,
@@ -98,7 +83,7 @@ struct Frame {
     digest: [AtomicU64; 4],
     arguments: Blob,
     /// Sticky: 0, then 1 for ever. Only that of the base frame is used.
-    shutdown: AtomicU64,
+    shutdown: Sticky,
     protocol_version: AtomicU64,
     run_id: AtomicU64,
     slot_id: AtomicU64,
@@ -130,26 +115,11 @@ pub(crate) struct Failure {
 }
 
 impl Frame {
-    fn state(&self) -> i32 {
-        // ORDERING: Acquire: pairs with the Release store in `hand_over` on the other side.
-        self.state.load(Ordering::Acquire)
-    }
-
-    fn is(&self, state: State) -> bool {
-        self.state() == state as i32
-    }
-
-    fn hand_over(&self, state: State) {
-        // ORDERING: Release: pairs with the Acquire load in `state` on the other side; publishes all words
-        // that this side wrote.
-        self.state.store(state as i32, Ordering::Release);
-    }
-
     /// Ends a request: stores error code and text, then the state. The one place where a child answers, so
     /// that no outcome can be seen without them.
     fn answer(&self, failure: Option<&Failure>, state: State) {
         self.set_failure(failure);
-        self.hand_over(state);
+        self.state.hand_over(state);
     }
 
     fn set_failure(&self, failure: Option<&Failure>) {
@@ -160,7 +130,7 @@ impl Frame {
         };
         let mut bytes = [0; ERROR_TEXT_BYTES];
         let used = cut(text, &mut bytes);
-        // ORDERING: Relaxed for all: published by `hand_over`.
+        // ORDERING: Relaxed for all: published by the frame's `hand_over`.
         self.error.store(code, Ordering::Relaxed);
         self.error_text_bytes.store(used as u32, Ordering::Relaxed);
         for (to, from) in self.error_text.iter().zip(bytes[..used.next_multiple_of(8)].as_chunks().0) {
@@ -186,7 +156,7 @@ impl Frame {
 
     fn set_digest(&self, digest: &Digest) {
         for (to, from) in self.digest.iter().zip(digest.as_chunks().0) {
-            // ORDERING: Relaxed: published by `hand_over`.
+            // ORDERING: Relaxed: published by the frame's `hand_over`.
             to.store(u64::from_ne_bytes(*from), Ordering::Relaxed);
         }
     }
@@ -329,12 +299,12 @@ impl ParentEnd<'_> {
     /// The outcome of bring-up, once; the frame is the parent's afterwards.
     pub(crate) fn take_init(&self) -> Option<Result<(), Failure>> {
         let base = &self.mailbox.base;
-        let outcome = match base.state() {
+        let outcome = match base.state.state() {
             state if state == State::InitReady as i32 => Ok(()),
             state if state == State::InitFailed as i32 => Err(failure_or_unknown(base)),
             _ => return None,
         };
-        base.hand_over(State::Idle);
+        base.state.hand_over(State::Idle);
         Some(outcome)
     }
 
@@ -342,7 +312,7 @@ impl ParentEnd<'_> {
     /// `take_init` and after each `take_control`.
     pub(crate) fn post_control(&self, request: &Control) {
         let base = &self.mailbox.base;
-        debug_assert!(base.is(State::Idle), "the base frame is the parent's");
+        debug_assert!(base.state.is(State::Idle), "the base frame is the parent's");
         let (opcode, operands) = match *request {
             Control::Malloc { bytes } => (Opcode::Malloc, [bytes, 0, 0]),
             Control::Free { device } => (Opcode::Free, [device, 0, 0]),
@@ -353,7 +323,7 @@ impl ParentEnd<'_> {
                 (Opcode::Prepare, [0, 0, 0])
             }
         };
-        // ORDERING: Relaxed for all: published by `hand_over`.
+        // ORDERING: Relaxed for all: published by the frame's `hand_over`.
         base.callable_or_opcode.store(opcode as u64, Ordering::Relaxed);
         base.protocol_version.store(PROTOCOL_VERSION, Ordering::Relaxed);
         // Operands travel as the scalars of an argument blob without tensors.
@@ -361,14 +331,14 @@ impl ParentEnd<'_> {
         for (to, operand) in base.arguments[1..].iter().zip(operands) {
             to.store(operand, Ordering::Relaxed);
         }
-        base.hand_over(State::ControlRequest);
+        base.state.hand_over(State::ControlRequest);
         self.mailbox.requests.notify_one();
     }
 
     /// The outcome of the control request, once.
     pub(crate) fn take_control(&self) -> Option<Result<u64, Failure>> {
         let base = &self.mailbox.base;
-        if !base.is(State::ControlDone) {
+        if !base.state.is(State::ControlDone) {
             return None;
         }
         let outcome = match base.failure() {
@@ -376,7 +346,7 @@ impl ParentEnd<'_> {
             // ORDERING: Relaxed: the Acquire load of the state came before.
             None => Ok(base.result.load(Ordering::Relaxed)),
         };
-        base.hand_over(State::Idle);
+        base.state.hand_over(State::Idle);
         Some(outcome)
     }
 
@@ -387,10 +357,10 @@ impl ParentEnd<'_> {
     /// Arguments that do not fit; the frame stays the parent's.
     pub(crate) fn post_task(&self, task: &TaskIdentity, args: &RunArgs) -> Result<(), String> {
         let frame = &self.mailbox.tasks[TASK_SLOT];
-        debug_assert!(frame.is(State::Idle), "the task frame is the parent's");
+        debug_assert!(frame.state.is(State::Idle), "the task frame is the parent's");
         arguments::write(&frame.arguments, args)?;
         frame.set_digest(&task.callable);
-        // ORDERING: Relaxed for all: published by `hand_over`.
+        // ORDERING: Relaxed for all: published by the frame's `hand_over`.
         for (word, value) in [
             (&frame.callable_or_opcode, task.callable_index as u64),
             (&frame.lease_slot, TASK_SLOT as u64),
@@ -403,7 +373,7 @@ impl ParentEnd<'_> {
         ] {
             word.store(value, Ordering::Relaxed);
         }
-        frame.hand_over(State::TaskReady);
+        frame.state.hand_over(State::TaskReady);
         self.mailbox.requests.notify_one();
         Ok(())
     }
@@ -411,18 +381,18 @@ impl ParentEnd<'_> {
     /// Whether `take_task` has an outcome to give.
     pub(crate) fn task_is_done(&self) -> bool {
         let frame = &self.mailbox.tasks[TASK_SLOT];
-        frame.is(State::TaskDone) || frame.is(State::TaskFailed)
+        frame.state.is(State::TaskDone) || frame.state.is(State::TaskFailed)
     }
 
     /// The outcome of the task, once.
     pub(crate) fn take_task(&self) -> Option<Result<(), Failure>> {
         let frame = &self.mailbox.tasks[TASK_SLOT];
-        let outcome = match frame.state() {
+        let outcome = match frame.state.state() {
             state if state == State::TaskDone as i32 => Ok(()),
             state if state == State::TaskFailed as i32 => Err(failure_or_unknown(frame)),
             _ => return None,
         };
-        frame.hand_over(State::Idle);
+        frame.state.hand_over(State::Idle);
         Some(outcome)
     }
 
@@ -434,16 +404,9 @@ impl ParentEnd<'_> {
 
     /// Tells the child to leave, whatever it is doing; for good.
     pub(crate) fn terminate(&self) {
-        // ORDERING: Release: pairs with the Acquire load in `ChildEnd::next`.
-        self.mailbox.base.shutdown.store(1, Ordering::Release);
+        self.mailbox.base.shutdown.set();
         // The state says so too, but only where the frame is idle: the child may be storing its own.
-        // ORDERING: Release as in `hand_over`; nothing is read on failure.
-        let _ = self.mailbox.base.state.compare_exchange(
-            State::Idle as i32,
-            State::Shutdown as i32,
-            Ordering::Release,
-            Ordering::Relaxed,
-        );
+        self.mailbox.base.state.end_if_idle();
         self.mailbox.requests.notify_one();
     }
 }
@@ -487,15 +450,14 @@ impl ChildEnd<'_> {
     /// control, which is what a parent waits for.
     pub(crate) fn next(&self) -> Option<Request> {
         let base = &self.mailbox.base;
-        // ORDERING: Acquire: pairs with the Release store in `terminate`.
-        if base.shutdown.load(Ordering::Acquire) != 0 || base.is(State::Shutdown) {
+        if base.shutdown.is_set() || base.state.is(State::Shutdown) {
             return Some(Request::Shutdown);
         }
-        if base.is(State::ControlRequest) {
+        if base.state.is(State::ControlRequest) {
             return Some(Request::Control(read_control(base)));
         }
         let task = &self.mailbox.tasks[TASK_SLOT];
-        if task.is(State::TaskReady) {
+        if task.state.is(State::TaskReady) {
             // ORDERING: Relaxed for both: the state was loaded with Acquire; `accepted` is a hint for a text.
             task.accepted.store(task.generation.load(Ordering::Relaxed), Ordering::Relaxed);
             return Some(Request::Task(read_task(task)));
@@ -506,7 +468,7 @@ impl ChildEnd<'_> {
     /// Answers a control request.
     pub(crate) fn finish_control(&self, outcome: Result<u64, &Failure>) {
         let base = &self.mailbox.base;
-        // ORDERING: Relaxed: published by `hand_over`.
+        // ORDERING: Relaxed: published by the frame's `hand_over`.
         base.result.store(*outcome.as_ref().unwrap_or(&0), Ordering::Relaxed);
         base.answer(outcome.err(), State::ControlDone);
         self.replies.notify_all();
