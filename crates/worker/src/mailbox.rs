@@ -30,8 +30,9 @@
 //! the child's INIT_READY or CONTROL_DONE. So shutdown is a word of its own, which only the parent writes and
 //! which nobody clears; the state is set as well only where the parent owns it.
 //!
-//! The state and the shutdown word are `turn.rs`, which a loom model covers. A change of state is followed by a ring of the other side's event count, which lives in the same memory:
-//! one per child for requests, one per parent for replies, as the parent waits for all of its children.
+//! The state and the shutdown word are in `turn.rs`, which a loom model covers. A change of state is followed
+//! by a ring of the other side's event count, which lives in the same memory: one per child for requests, one
+//! per parent for replies, as the parent waits for all of its children.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
