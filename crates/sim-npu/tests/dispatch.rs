@@ -177,6 +177,34 @@ fn a_core_that_cannot_run_its_task_finishes_it_and_fails_the_launch() {
     assert_eq!(chip.launch(program(|_, _| 0)).unwrap().wait().status, 0);
 }
 
+static SLOW_RAN: AtomicU64 = AtomicU64::new(0);
+
+unsafe extern "C" fn slow(_: *const SimplerKernelArgs) {
+    let until = Deadline::after(std::time::Duration::from_millis(30));
+    while !until.passed() {
+        std::thread::yield_now();
+    }
+    SLOW_RAN.fetch_add(1, Ordering::AcqRel);
+}
+
+/// What an error exit of the schedulers leaves behind must not touch payloads that are gone.
+#[test]
+fn a_launch_ends_only_when_its_last_kernel_has_returned() {
+    let chip = support::chip();
+    let payloads = Payloads::new();
+    let run = program(move |aicpu, index| {
+        if index == 0 {
+            aicpu.registers().attach(7, 0, payloads.address());
+            let task = Task::new(kernel_of(slow), simpler_platform::DeviceAddr(0), 0, &[]);
+            payloads.write(1, task.payload());
+            aicpu.registers().write_data_main_base(7, 1);
+        }
+        -100
+    });
+    assert_eq!(chip.launch(run).unwrap().wait().status, -100);
+    assert_eq!(SLOW_RAN.load(Ordering::Acquire), 1);
+}
+
 #[test]
 fn registers_are_reset_by_a_launch() {
     let chip = support::chip();
