@@ -135,7 +135,9 @@ pub fn process_logs(folder: &Path) -> Result<Vec<ProcessLog>> {
     for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let Some(pid) = name.strip_prefix("host.").and_then(|rest| rest.strip_suffix(".log")) else { continue };
+        let Some(pid) = name.strip_prefix("host.").and_then(|rest| rest.strip_suffix(".log")) else {
+            continue;
+        };
         let text = std::fs::read_to_string(&path)?;
         let spans = text.lines().enumerate().filter_map(|(line, text)| span(line, text)).collect();
         logs.push(ProcessLog { pid: pid.parse()?, text, spans });

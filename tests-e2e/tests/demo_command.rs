@@ -25,7 +25,8 @@ fn the_same_model_and_prompt_give_the_same_text_on_every_chip_and_run() {
 #[test]
 fn another_prompt_gives_another_text() {
     let text = |prompt: &str| {
-        let demo = Demo::run(&["--model", "tiny", "--chips", "1", "--tokens", "16", "--prompt", prompt]).unwrap();
+        let demo =
+            Demo::run(&["--model", "tiny", "--chips", "1", "--tokens", "16", "--prompt", prompt]).unwrap();
         demo.json["token_ids"].clone()
     };
     assert_ne!(text("a first prompt"), text("quite another one"));
@@ -81,7 +82,8 @@ fn the_trace_is_a_chrome_trace_with_a_process_per_pid() {
     assert_eq!(complete.len() as u64, demo.json["spans"].as_u64().unwrap());
     let roots = complete.iter().filter(|event| event["name"] == "simpler_run").count();
     assert_eq!(roots, 6, "a prefill and two decodes on each of two chips");
-    let pids: std::collections::BTreeSet<u64> = complete.iter().filter_map(|event| event["pid"].as_u64()).collect();
+    let pids: std::collections::BTreeSet<u64> =
+        complete.iter().filter_map(|event| event["pid"].as_u64()).collect();
     assert!(pids.len() >= 3, "{pids:?}");
 }
 
@@ -132,5 +134,8 @@ fn a_changed_kernel_changes_the_text_and_the_hid_of_the_callables_that_use_it() 
     assert_ne!(after["text"], plain["text"]);
     let changed = hids(&after);
     assert_eq!(changed.len(), 2);
-    assert!(changed.iter().zip(hids(&plain)).all(|(after, before)| *after != before), "both callables use the kernel");
+    assert!(
+        changed.iter().zip(hids(&plain)).all(|(after, before)| *after != before),
+        "both callables use the kernel"
+    );
 }

@@ -17,7 +17,8 @@ const ALWAYS: [&str; 8] = [
     ".runner_run.device_wall.graph_build",
 ];
 /// The orchestrator's and schedulers' phases; all last at least one cycle of 20 ns.
-const STAMPED: [&str; 7] = ["preamble", "config_validate", "arena_wire", "sm_reset", "orch", "sched", "post_orch"];
+const STAMPED: [&str; 7] =
+    ["preamble", "config_validate", "arena_wire", "sm_reset", "orch", "sched", "post_orch"];
 const ROOT: &str = "simpler_run";
 const WALL: &str = "simpler_run.runner_run.device_wall";
 
@@ -87,7 +88,11 @@ fn an_orchestration_is_loaded_once_a_chip_and_callable() {
         for spans in invocations(chip).values() {
             let hid = spans[ROOT].text("hid");
             let loads = spans.contains_key(format!("{WALL}.so_load").as_str());
-            assert_eq!(loads, seen.insert(hid), "so_load stands in the first run of a callable and in no other");
+            assert_eq!(
+                loads,
+                seen.insert(hid),
+                "so_load stands in the first run of a callable and in no other"
+            );
             if loads {
                 loaded.insert(hid);
             }
@@ -113,7 +118,10 @@ fn host_children_lie_inside_their_parents_and_depths_follow() {
                     continue;
                 }
                 let ((start, end), (opens, closes)) = (span.window(), parent.window());
-                assert!(opens <= start && end <= closes, "{name} [{start}, {end}] outside [{opens}, {closes}]");
+                assert!(
+                    opens <= start && end <= closes,
+                    "{name} [{start}, {end}] outside [{opens}, {closes}]"
+                );
             }
         }
     }
@@ -130,7 +138,10 @@ fn device_time_fits_its_run_and_orchestration_overlaps_scheduling() {
             assert!(wall.number("dur") <= spans["simpler_run.runner_run"].number("dur"));
             let phase = |leaf: &str| spans[format!("{WALL}.{leaf}").as_str()].window();
             let (orch, sched) = (phase("orch"), phase("sched"));
-            assert!(orch.0 < sched.1 && sched.0 < orch.1, "orch {orch:?} and sched {sched:?} run side by side");
+            assert!(
+                orch.0 < sched.1 && sched.0 < orch.1,
+                "orch {orch:?} and sched {sched:?} run side by side"
+            );
             for leaf in STAMPED.iter().chain(&["graph_build"]) {
                 let (start, end) = phase(leaf);
                 assert!(start >= 0 && end > start, "{leaf}");
@@ -186,7 +197,11 @@ fn nothing_is_lost_and_the_binary_counts_as_we_do() {
 #[test]
 fn the_printed_means_are_those_of_the_log() {
     let (demo, logs) = demo();
-    let decode = demo.json["callables"].as_array().unwrap().iter().find(|one| one["name"].as_str().unwrap().contains("decode"));
+    let decode = demo.json["callables"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|one| one["name"].as_str().unwrap().contains("decode"));
     let hid = decode.unwrap()["hid"].as_str().unwrap().to_owned();
     let mut roots = Vec::new();
     let mut walls = Vec::new();
@@ -208,7 +223,8 @@ fn the_printed_means_are_those_of_the_log() {
 #[test]
 fn the_device_gate_leaves_the_host_spans() {
     let arguments = ["--model", "tiny", "--tokens", "3", "--chips", "1"];
-    let demo = Demo::run_with(&arguments, &[("SIMPLER_DEVICE_STRACE_ENABLE", std::path::Path::new("0"))]).unwrap();
+    let demo =
+        Demo::run_with(&arguments, &[("SIMPLER_DEVICE_STRACE_ENABLE", std::path::Path::new("0"))]).unwrap();
     let logs = process_logs(&demo.log()).unwrap();
     let spans: Vec<&Span> = logs.iter().flat_map(|log| &log.spans).collect();
     assert!(spans.iter().all(|span| !span.is_device()));

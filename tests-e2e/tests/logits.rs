@@ -8,7 +8,7 @@ use simpler_decoder::{DeviceBuffers, Model, Session, SessionConfig, callables};
 use simpler_kernel_compiler::Compiler;
 use simpler_platform::DeviceAddr;
 use simpler_runtime::{CallableId, CallableImage, ChipRuntime, RuntimeConfig};
-use simpler_sim_npu::{SimNpu, SimOptions, a2a3sim};
+use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 
 /// The largest difference of logits, over the largest logit, that rounding explains.
 const RELATIVE_MAX: f32 = 1e-3;
@@ -31,7 +31,7 @@ impl OnChip {
         let folder = tempfile::tempdir().unwrap();
         let compiler = Compiler::new(folder.path()).unwrap();
         let session = Session::new(model, SessionConfig::for_cpus(capacity, 2)).unwrap();
-        let platform = SimNpu::new(a2a3sim(), SimOptions::default()).unwrap();
+        let platform = SimNpu::new(Profile::a2a3sim(), SimOptions::default()).unwrap();
         let runtime = ChipRuntime::new(platform, RuntimeConfig::default()).unwrap();
         let [prefill, decode] = callables(None).unwrap().map(|source| {
             runtime.register(&CallableImage::load(&compiler.compile(&source).unwrap()).unwrap()).unwrap()

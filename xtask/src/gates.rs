@@ -14,7 +14,8 @@ use crate::{cargo, ensure_debian, run};
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Crates with a loom model.
-const LOOM_CRATES: [&str; 3] = ["simpler-relax", "simpler-host-log", "simpler-runtime"];
+const LOOM_CRATES: [&str; 5] =
+    ["simpler-relax", "simpler-host-log", "simpler-sim-npu", "simpler-runtime", "simpler-worker"];
 
 /// Crates whose tests run under ThreadSanitizer.
 const THREAD_SANITIZER_CRATES: [&str; 3] = ["simpler-relax", "simpler-host-log", "simpler-sim-npu"];

@@ -10,7 +10,7 @@ mod steps;
 mod tidy;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
@@ -67,9 +67,19 @@ enum Task {
     FetchModel,
 }
 
-fn main() -> Result<()> {
-    std::env::set_current_dir(root())?;
-    match Arguments::parse().task {
+fn main() -> ExitCode {
+    match perform(Arguments::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {why:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(task: Task) -> Result<()> {
+    std::env::set_current_dir(root()).context("cannot enter the workspace")?;
+    match task {
         Task::Demo { arguments } => demo(&arguments),
         Task::Test { long, only } => steps::test(long, only.as_deref()),
         Task::Bench { name, json } => bench::bench(&name, json),

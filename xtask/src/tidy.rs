@@ -156,7 +156,8 @@ fn rust_file(path: &Path, text: &str, breaches: &mut Vec<String>) {
             breach(number, "tests poll with a deadline, they do not sleep");
         }
     }
-    if path.starts_with("crates/host-log/src") {
+    // `sync.rs` alone may name such a thing: it is where loom's stand-in for the futex is.
+    if path.starts_with("crates/host-log/src") && !path.ends_with("sync.rs") {
         let barred =
             ["Mutex", "Condvar", "RwLock", "OnceLock", "OnceCell", "LazyLock", "parking_lot", "println!"];
         for (number, line) in lines.iter().enumerate() {

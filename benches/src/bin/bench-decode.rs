@@ -18,7 +18,7 @@ use simpler_log_abi::Threshold;
 use simpler_platform::Platform;
 use simpler_runtime::recording::{HostCallable, Recording};
 use simpler_runtime::{CallableId, CallableImage, ChipRuntime, Limits, RunArgs, RuntimeConfig};
-use simpler_sim_npu::{SimNpu, SimOptions, a2a3sim};
+use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 
 /// Steps that are timed.
 const STEPS: u32 = 100;
@@ -40,9 +40,14 @@ fn main() {
 fn bench(json: bool) -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     // As in a deployment: spans on, to a file.
-    log::init(&log::Config { threshold: Threshold::TIMING, directory: Some(folder.path()), defer_writer: false })?;
+    log::init(&log::Config {
+        threshold: Threshold::TIMING,
+        directory: Some(folder.path()),
+        defer_writer: false,
+    })?;
     let file = std::env::var_os("SIMPLER_SMOLLM2_GGUF").map(PathBuf::from);
-    let file = file.ok_or("SIMPLER_SMOLLM2_GGUF does not say where the model is; cargo xtask bench sets it")?;
+    let file =
+        file.ok_or("SIMPLER_SMOLLM2_GGUF does not say where the model is; cargo xtask bench sets it")?;
     let tiny = measure(&Model::tiny()?, folder.path())?;
     let real = measure(&Model::from_gguf(&file)?, folder.path())?;
     let bandwidth = read_bandwidth_gb_per_s();
@@ -88,7 +93,7 @@ fn measure(model: &Model, cache: &std::path::Path) -> Result<Step, Failure> {
     let capacity = first + WARM_UP + STEPS + 1;
     let session = Session::new(model, SessionConfig::for_cpus(capacity, cpus as u32))?;
 
-    let platform = SimNpu::new(a2a3sim(), SimOptions::default())?;
+    let platform = SimNpu::new(Profile::a2a3sim(), SimOptions::default())?;
     let runtime = ChipRuntime::new(platform.clone(), RuntimeConfig::default())?;
     let [prefill, decode] = compile(cache)?;
     let host = {
@@ -117,7 +122,9 @@ fn measure(model: &Model, cache: &std::path::Path) -> Result<Step, Failure> {
         let (plain_ns, next) = (plain.run(&host, &recording), read_word(&words, first + step + 1));
         let runtime_ns = run(&runtime, decode, &args)?;
         if read_word(&words, first + step + 1) != next {
-            return Err(format!("step {step}: the runtime and the plain loop disagree about the next token").into());
+            return Err(
+                format!("step {step}: the runtime and the plain loop disagree about the next token").into()
+            );
         }
         if step >= WARM_UP {
             through_runtime.push(runtime_ns);

@@ -24,7 +24,9 @@ const MUTED_CALLS: usize = 100_000;
 fn main() {
     let json = std::env::args().any(|argument| argument == "--json");
     let folder = std::env::temp_dir().join(format!("simpler-bench-log.{}", std::process::id()));
-    if let Err(why) = std::fs::create_dir_all(&folder).map_err(|why| why.to_string()).and_then(|()| bench(&folder, json)) {
+    if let Err(why) =
+        std::fs::create_dir_all(&folder).map_err(|why| why.to_string()).and_then(|()| bench(&folder, json))
+    {
         eprintln!("bench log: {why}");
         std::process::exit(2);
     }
@@ -180,7 +182,8 @@ fn drain(drained: &dyn Fn() -> Result<(), String>) -> Result<(f64, f64), String>
         }
         drained()?;
         let wall = start.elapsed();
-        let writer = (cpu_time(CpuTime::Process) - process).saturating_sub(cpu_time(CpuTime::Thread) - thread);
+        let writer =
+            (cpu_time(CpuTime::Process) - process).saturating_sub(cpu_time(CpuTime::Thread) - thread);
         let written = FILL as f64 - (log::counts().dropped - before) as f64;
         rates.push(written / wall.as_secs_f64());
         costs.push(writer.as_nanos() as f64 / written);

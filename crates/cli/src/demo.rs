@@ -115,7 +115,10 @@ impl Demo {
         let capacity = u32::try_from(longest).ok().and_then(|longest| longest.checked_add(self.tokens - 1));
         let context = model.config.context;
         let Some(capacity) = capacity.filter(|capacity| *capacity <= context) else {
-            bail!("{longest} prompt tokens and {} new ones do not fit the model's context of {context}", self.tokens);
+            bail!(
+                "{longest} prompt tokens and {} new ones do not fit the model's context of {context}",
+                self.tokens
+            );
         };
         let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
         Ok(Session::new(model, SessionConfig::for_cpus(capacity, cpus))?)
@@ -140,12 +143,14 @@ impl Demo {
             Err(error) => return Err(error).with_context(failed),
         };
         if !empty {
-            let theirs = format!("{} is not empty and no demo made it; name another folder with --out", out.display());
+            let theirs =
+                format!("{} is not empty and no demo made it; name another folder with --out", out.display());
             ensure!(out.join(MARKER).exists(), theirs);
             fs::remove_dir_all(out).with_context(|| format!("cannot replace {}", out.display()))?;
         }
         fs::create_dir_all(out).with_context(failed)?;
-        fs::write(out.join(MARKER), "Made by `simpler demo`, which may replace this folder.\n").with_context(failed)?;
+        fs::write(out.join(MARKER), "Made by `simpler demo`, which may replace this folder.\n")
+            .with_context(failed)?;
         Ok(out)
     }
 
@@ -161,7 +166,9 @@ impl Demo {
         let mut builder = Worker::builder(3);
         builder.chips(self.chips);
         builder.log(LogSetup { threshold: Threshold::TIMING, directory: Some(log_dir.to_owned()) });
-        let [prefill, decode] = compiled else { bail!("the decoder has {} callables, not two", compiled.len()) };
+        let [prefill, decode] = compiled else {
+            bail!("the decoder has {} callables, not two", compiled.len())
+        };
         let prefill = builder.callable(CallableImage::load(prefill)?)?;
         let decode = builder.callable(CallableImage::load(decode)?)?;
 
@@ -221,7 +228,8 @@ impl Demo {
             let text = texts.first().map_or("", String::as_str);
             let ids = sequences.first().map_or(&[][..], Vec::as_slice);
             let facts = self.facts(&reading, &timed, compiled, log_dir)?;
-            let mut object = json!({ "text": text, "token_ids": ids, "tokens": self.tokens, "chips": self.chips });
+            let mut object =
+                json!({ "text": text, "token_ids": ids, "tokens": self.tokens, "chips": self.chips });
             if let (Some(object), serde_json::Value::Object(facts)) = (object.as_object_mut(), facts) {
                 object.extend(facts);
             }
@@ -247,8 +255,10 @@ impl Demo {
             let object = &objects.orchestration;
             callables.push(json!({ "name": objects.name, "hid": format!("{hid:x}"), "object": object }));
         }
-        let of = |index: usize| hids.get(index).and_then(|hid| timed.iter().find(|callable| callable.hid == *hid));
-        let count = |callable: Option<&TimedCallable>| callable.map_or(0, |callable| callable.invocations.len());
+        let of =
+            |index: usize| hids.get(index).and_then(|hid| timed.iter().find(|callable| callable.hid == *hid));
+        let count =
+            |callable: Option<&TimedCallable>| callable.map_or(0, |callable| callable.invocations.len());
         let us = |ns: i64| ns as f64 / 1000.0;
         let (prefill, decode) = (of(0), of(1));
         let wall = decode.and_then(|decode| decode.stage("runner_run.device_wall"));
@@ -313,7 +323,13 @@ fn put_on_chip(
 }
 
 /// One step of every chip's request, all of them at once.
-fn run_step(worker: &mut Worker, session: &Session, chips: &[Chip], step: u32, callable: Callable) -> Result<()> {
+fn run_step(
+    worker: &mut Worker,
+    session: &Session,
+    chips: &[Chip],
+    step: u32,
+    callable: Callable,
+) -> Result<()> {
     let mut tickets = Vec::with_capacity(chips.len());
     for (index, chip) in chips.iter().enumerate() {
         let args = match step {
