@@ -94,7 +94,8 @@ impl Claim {
 
 impl<const SLOTS: usize> Ring<SLOTS> {
     const MASK: u64 = {
-        assert!(SLOTS.is_power_of_two());
+        // With one slot, published at one position and free at the next would be the same number.
+        assert!(SLOTS.is_power_of_two() && SLOTS >= 2);
         SLOTS as u64 - 1
     };
 

@@ -38,8 +38,11 @@ fn a_stalled_pipe_costs_records_but_never_time() {
         // The pipe moves again, and with it the log.
         pipe.restore();
         let reader = std::thread::spawn(move || pipe.read_to_end());
-        log::log_warn!("on the real stderr or in the pipe");
         log::flush(DRAIN).unwrap();
+        let emptied = log::counts();
+        log::log_warn!("on the real stderr");
+        log::flush(DRAIN).unwrap();
+        assert_eq!(log::counts(), emptied, "the quiesce that failed left the log running");
         log::prepare_to_fork(DRAIN).unwrap();
         drop(reader);
 

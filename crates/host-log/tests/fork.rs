@@ -9,7 +9,7 @@ use std::time::Duration;
 use simpler_host_log::{self as log, Config, DropReason, Invocation, span};
 use support::{
     DRAIN, StderrPipe, deferred_log_to_folder, envelope, flushed_lines, fork, in_own_process, lines,
-    lines_of, log_to_folder, reap, spans, the_anchor,
+    lines_of, log_file, log_to_folder, reap, spans, the_anchor,
 };
 
 /// The threads of this process that are called like the writer.
@@ -73,6 +73,7 @@ fn a_child_of_an_unquiesced_parent_counts_its_own_losses_as_not_admitted() {
     in_own_process("a_child_of_an_unquiesced_parent_counts_its_own_losses_as_not_admitted", || {
         let dir = log_to_folder();
         log::log_warn!("parent");
+        log::flush(DRAIN).unwrap();
         // Losses of the parent, which the child must not inherit.
         let state = log::state();
         state.dropped_record_count.store(3, std::sync::atomic::Ordering::Relaxed);
@@ -92,6 +93,13 @@ fn a_child_of_an_unquiesced_parent_counts_its_own_losses_as_not_admitted() {
             log::set_threshold(log::Threshold::TIMING);
             log::start_writer().unwrap();
             log::log_warn!("child");
+            log::flush(DRAIN).unwrap();
+            let open_files = std::fs::read_dir("/proc/self/fd").unwrap();
+            let logs: Vec<_> = open_files
+                .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+                .filter(|file| file.starts_with(dir.path()))
+                .collect();
+            assert_eq!(logs, [log_file(dir.path(), log::pid())], "the parent's file is closed");
             log::prepare_to_fork(DRAIN).unwrap();
             assert_eq!(log::counts().reported, 5);
         });

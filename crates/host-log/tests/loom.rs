@@ -131,6 +131,36 @@ fn what_is_claimed_is_read_once_whole_and_in_each_producers_order() {
 }
 
 #[test]
+fn a_slot_is_used_again_only_after_it_was_read() {
+    model(|| {
+        let sink = Sink::<2>::new();
+        let producer = {
+            let sink = sink.clone();
+            thread::spawn(move || {
+                for number in 0..3 {
+                    while sink.submit(&record(0, number)) == Err(DropReason::QueueFull) {
+                        thread::yield_now();
+                    }
+                }
+            })
+        };
+        // SAFETY: the only consumer.
+        let mut consumer = unsafe { sink.ring.consumer() };
+        for number in 0..3 {
+            let read = loop {
+                match consumer.read(|record, _| record.to_vec()) {
+                    Some(record) => break record,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(read, record(0, number));
+            consumer.release();
+        }
+        producer.join().unwrap();
+    });
+}
+
+#[test]
 fn a_closed_gate_leaves_the_sink_to_who_closed_it() {
     model(|| {
         let sink_word = Arc::new((AtomicU64::new(0), UnsafeCell::new(0_u32)));
