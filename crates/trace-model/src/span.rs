@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_cut_value_is_unknown_and_a_tilde_inside_is_not_a_cut() {
-        assert_eq!(Attributes(b"run_id=7 slot_id=1~").integer("slot_id"), None);
+        assert_eq!(Attributes(b"run_id=7 slot_id=1~").get("slot_id"), None);
         assert_eq!(Attributes(b"run_id=7 slot_id=1~").integer("run_id"), Some(7));
         assert_eq!(Attributes(b"note=x~y").get("note").unwrap(), "x~y");
     }

@@ -164,16 +164,13 @@ impl Trace {
             siblings.sort_by_key(|name| (entries[name].start, *name));
         }
         let mut forest = Forest { trace: self, entries, children };
-        let mut tops = forest.below(None);
-        // Parents that the invocations disagree about may form a circle that no root leads to.
-        let mut rest: Vec<NameId> = forest.entries.keys().copied().collect();
-        rest.sort_unstable();
-        tops.extend(rest);
-        tops.into_iter().filter_map(|name| forest.take(name, 0)).collect()
+        // Every name is below a top. From a name to its parent the deciding invocation gets fuller or later or
+        // stays the same, and within one the depth falls; so a chain of parents never comes back.
+        forest.below(None).into_iter().filter_map(|name| forest.take(name, 0)).collect()
     }
 }
 
-/// The names that have not become nodes yet. Each is taken once, so no circle makes the tree endless.
+/// The names that have not become nodes yet.
 struct Forest<'a> {
     trace: &'a Trace,
     entries: FxHashMap<NameId, Entry>,

@@ -130,7 +130,11 @@ fn a_tree_of_any_claimed_depth_is_drawn_whole() {
     fn count(nodes: &[Node]) -> usize {
         nodes.iter().map(|node| 1 + count(&node.children)).sum()
     }
+    fn levels(nodes: &[Node]) -> usize {
+        nodes.iter().map(|node| 1 + levels(&node.children)).max().unwrap_or(0)
+    }
     assert_eq!(count(&tree.roots), 3000);
+    assert_eq!(levels(&tree.roots), 64, "it is drawn by recursion, so the depth has a bound");
 }
 
 #[test]
