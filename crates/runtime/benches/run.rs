@@ -51,6 +51,9 @@ void kernel_entry(const SimplerKernelArgs *args) {
 /// Runs of which the median is taken, each next to a plain loop.
 const REPETITIONS: usize = 101;
 
+/// Some 100 µs: longer than two equal tasks differ.
+const SPINS_BEFORE_YIELD: u32 = 4096;
+
 fn measure(chip: &ChipRuntime, layers: u64, width: u64, work: u64) {
     let objects = support::compile("layers", LAYERS, &[("spin", CoreKind::Aiv, SPIN)]);
     let id = chip.register(&CallableImage::load(&objects).unwrap()).unwrap();
@@ -89,8 +92,16 @@ fn plain_loop(callable: &HostCallable, recording: &Recording) -> u64 {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let arrived = AtomicUsize::new(0);
     let wait = |stage: usize| {
+        // ORDERING: AcqRel: pairs with the Acquire below: who leaves the barrier sees the stage's outputs.
         arrived.fetch_add(1, Ordering::AcqRel);
+        let mut spins = 0;
+        // ORDERING: Acquire: as above.
         while arrived.load(Ordering::Acquire) < stage * threads {
+            spins += 1;
+            // On a busy machine the thread that is waited for may have lost its CPU.
+            if spins % SPINS_BEFORE_YIELD == 0 {
+                std::thread::yield_now();
+            }
             std::hint::spin_loop();
         }
     };
