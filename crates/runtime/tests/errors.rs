@@ -253,6 +253,30 @@ fn an_orchestration_that_neither_submits_nor_ends_times_out() {
 }
 
 #[test]
+fn an_orchestration_that_is_not_ready_in_time_times_out() {
+    const LATE: &str = r#"
+#include "submit.h"
+#include <time.h>
+int aicpu_orchestration_config(SimplerOrchestrationConfig *config) {
+    struct timespec t = {0, 700000000};
+    while (nanosleep(&t, &t)) { }
+    config->tensors_min = 0;
+    return 0;
+}
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    (void)api; (void)run; (void)args;
+    return 0;
+}
+"#;
+    let chip = impatient(100);
+    let id = chip.register(&image("late", LATE, &[])).unwrap();
+    let error = chip.run(id, &RunArgs::default()).unwrap_err();
+    assert_eq!(error.code, -100, "{error}");
+    assert!(error.text.contains("sub-class 5"), "{error}");
+    fault(&chip, 30, 0);
+}
+
+#[test]
 fn progress_puts_the_timeout_off() {
     // Eight tasks of 60 ms in a row are longer than the timeout, but none alone is.
     const ROW: &str = r#"

@@ -149,8 +149,10 @@ struct GateGuard<'a> {
 }
 
 impl GateGuard<'_> {
-    fn open(self) {
+    /// Opens the gate; false when those who waited have given up and broken it.
+    fn open(self) -> bool {
         self.gate.settle(Gate::OPEN);
+        self.gate.settled() == Some(true)
     }
 }
 
@@ -273,7 +275,9 @@ impl Thread<'_> {
                 return INTERNAL;
             };
             scheduler::prepare_cores(&graph);
-            guard.open();
+            if !guard.open() {
+                return INTERNAL;
+            }
             self.stamper.stamp(Phase::Preamble, entered, self.cycles());
             return orchestrator::run(self, graph);
         }
@@ -284,20 +288,12 @@ impl Thread<'_> {
         let mut scheduler = scheduler::Scheduler::attach(self, graph);
         self.stamper.stamp(Phase::Preamble, entered, self.cycles());
         let _build = self.stamper.scope(Phase::GraphBuild, || self.cycles());
-        match self.wait_for(|| self.run.gates.runtime_ready.settled()) {
-            Some(true) => scheduler.run(),
-            Some(false) => 0,
-            None => {
-                let text =
-                    watchdog::timeout_text(self.run.timeout, code::Stall::Orchestrator, "it has not started");
-                graph.control().scheduler_error.set(
-                    code::SCHEDULER_TIMEOUT,
-                    code::Stall::Orchestrator as u32,
-                    &text,
-                );
-                graph.set_fatal();
-                -(code::SCHEDULER_TIMEOUT as i32)
-            }
-        }
+        let ready = &self.run.gates.runtime_ready;
+        let open = self.wait_for(|| ready.settled()).or_else(|| {
+            // Broken, unless it was opened at this moment; the orchestrator then says so when it comes.
+            ready.settle(Gate::BROKEN);
+            ready.settled()
+        });
+        if open == Some(true) { scheduler.run() } else { 0 }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use simpler_device_phase::Phase;
 use simpler_kernel_abi::{CoreKind, SimplerChipArgs, SimplerOrchestrationConfig};
 
-use super::{Callable, Gate, GateGuard, OrchestratorState, Thread};
-use crate::code;
+use super::{Callable, Gate, GateGuard, OrchestratorState, Thread, watchdog};
+use crate::code::{self, Stall};
 use crate::graph::arena::Graph;
 use crate::graph::builder::{Builder, TaskArg};
 use crate::graph::{CORE_KINDS, GraphError};
@@ -82,7 +82,11 @@ fn start_and_submit(
     graph.reset();
     orchestration.builder.clear();
     valid?;
-    guard.open();
+    if !guard.open() {
+        let detail = "the schedulers gave up before it was ready";
+        let text = watchdog::timeout_text(run.timeout, Stall::Orchestrator, detail);
+        return Err(GraphError { code: code::SCHEDULER_TIMEOUT, text });
+    }
     drop(resetting);
 
     let _window = thread.stamper.scope(Phase::OrchWindow, || thread.cycles());
