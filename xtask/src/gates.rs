@@ -47,7 +47,9 @@ pub(crate) fn sanitize() -> Result<()> {
         for package in crates {
             command.args(["--package", package]);
         }
+        let suppressions = std::path::absolute("xtask/thread-sanitizer.suppressions")?;
         run(command
+            .env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()))
             .env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer"))
             .env("CARGO_TARGET_DIR", format!("target/{sanitizer}-sanitizer")))?;

