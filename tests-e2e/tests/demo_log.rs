@@ -1,5 +1,7 @@
 //! What the log of a demo must show, read by a reader that is not the project's.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use simpler_tests_e2e::{Demo, ProcessLog, Span, process_logs};

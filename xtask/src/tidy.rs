@@ -133,8 +133,9 @@ fn rust_file(path: &Path, text: &str, breaches: &mut Vec<String>) {
     if !opening.is_some_and(|line| line.starts_with("//!")) {
         breach(0, "a file opens with //! and its idea");
     }
-    let is_test =
-        path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests-e2e");
+    let is_test = path
+        .components()
+        .any(|part| ["tests", "tests-e2e", "benches"].iter().any(|folder| part.as_os_str() == *folder));
     for (number, line) in lines.iter().enumerate() {
         let code = line.trim_start();
         if code.starts_with("//") {
