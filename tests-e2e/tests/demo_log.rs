@@ -50,7 +50,7 @@ fn each_chip_has_one_prefill_and_a_decode_for_each_further_token() {
     assert_eq!(logs.len(), 3, "a parent and two chips");
     let hid_of = |name: &str| {
         let callables = demo.json["callables"].as_array().unwrap();
-        let one = callables.iter().find(|one| one["name"].as_str().unwrap().contains(name)).unwrap();
+        let one = callables.iter().find(|one| one["name"].as_str().unwrap().ends_with(name)).unwrap();
         one["hid"].as_str().unwrap().to_owned()
     };
     let (prefill, decode) = (hid_of("prefill"), hid_of("decode"));
@@ -203,7 +203,7 @@ fn the_printed_means_are_those_of_the_log() {
         .as_array()
         .unwrap()
         .iter()
-        .find(|one| one["name"].as_str().unwrap().contains("decode"));
+        .find(|one| one["name"].as_str().unwrap().ends_with("decode"));
     let hid = decode.unwrap()["hid"].as_str().unwrap().to_owned();
     let mut roots = Vec::new();
     let mut walls = Vec::new();
