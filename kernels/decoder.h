@@ -16,8 +16,8 @@
  * those allow.
  *
  * The norm that opens a half layer claims whole the buffers whose parts the half layer will write. It orders
- * nothing that was not ordered, but the parts of the layer before are then covered and need not be
- * remembered: what a task is found to depend on stays a handful, however many layers there are.
+ * nothing that was not ordered, but the tasks that last used a buffer then meet in one task, instead of each
+ * in every task that writes a part. A long prompt would need more dependencies than a run has.
  */
 #ifndef SIMPLER_KERNELS_DECODER_H
 #define SIMPLER_KERNELS_DECODER_H

@@ -84,13 +84,14 @@ fn tiny_text_is_printable_and_does_not_run_in_circles() {
 #[test]
 fn a_decode_step_is_a_few_hundred_tasks_with_a_handful_of_dependencies_each() {
     let model = Model::tiny().unwrap();
-    let config = SessionConfig { capacity: 64, splits: 2, head_splits: 4 };
+    // Three parts of 128 rows: no part is a head, so that regions overlap in every way.
+    let config = SessionConfig { capacity: 64, splits: 3, head_splits: 4 };
     let mut host = Host::new(&model, config);
     host.prefill(&[1, 2, 3]);
     let recording = host.decode(3);
     assert!((150..500).contains(&recording.tasks.len()), "{} tasks", recording.tasks.len());
     let most = recording.tasks.iter().map(|task| task.predecessors.len()).max().unwrap();
-    assert!(most <= 12, "a task with {most} predecessors");
+    assert!(most <= 16, "a task with {most} predecessors");
 }
 
 #[test]
@@ -102,6 +103,8 @@ fn the_longest_prompt_fits_the_limits_of_a_run() {
     let (buffers, words) = (host.buffers(), host.words.as_mut_ptr() as u64);
     let args = host.session.prefill_args(&buffers, words, capacity).unwrap();
     let recording = host.record(false, &args);
+    let dependencies: usize = recording.tasks.iter().map(|task| task.predecessors.len()).sum();
+    eprintln!("{} tasks, {dependencies} dependencies", recording.tasks.len());
     assert!(recording.tasks.len() < 16_000, "{} tasks", recording.tasks.len());
 }
 
