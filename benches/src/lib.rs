@@ -38,6 +38,27 @@ pub enum CpuTime {
     Process,
 }
 
+/// Keeps the calling thread on the CPU that is the `index`-th of those it may use; where that fails it floats.
+pub fn pin_to_cpu(index: usize) {
+    // SAFETY: a CPU set is plain bits, of which zero is the empty set.
+    let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `allowed` is a CPU set of the size given, for the call to fill.
+    if unsafe { libc::sched_getaffinity(0, size_of_val(&allowed), &raw mut allowed) } != 0 {
+        return;
+    }
+    let is_allowed = |cpu: &usize| {
+        // SAFETY: the number is below CPU_SETSIZE, the bits of the set.
+        unsafe { libc::CPU_ISSET(*cpu, &allowed) }
+    };
+    let Some(cpu) = (0..libc::CPU_SETSIZE as usize).filter(is_allowed).nth(index) else { return };
+    // SAFETY: as above.
+    let mut one: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the number is below CPU_SETSIZE.
+    unsafe { libc::CPU_SET(cpu, &mut one) };
+    // SAFETY: `one` is a CPU set of the size given.
+    unsafe { libc::sched_setaffinity(0, size_of_val(&one), &raw const one) };
+}
+
 /// How many CPUs this process may run on.
 pub fn online_cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

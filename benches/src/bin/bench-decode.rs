@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use simpler_benches::{median, online_cpus, read_bandwidth_gb_per_s};
+use simpler_benches::{median, online_cpus, pin_to_cpu, read_bandwidth_gb_per_s};
 use simpler_decoder::{DeviceBuffers, Model, Session, SessionConfig, callables};
 use simpler_host_log as log;
 use simpler_kernel_abi::{ArgUse, SimplerTensor};
@@ -190,7 +190,7 @@ unsafe fn record(
 /// Room for one step, and no more: an arena is made for every recording.
 const LIMITS: Limits = Limits { window: 4096, heap_bytes: 8 << 20, argument_bytes: 4 << 20, edges: 16_384 };
 
-/// The plain loop's threads: this one, and one more for each further CPU while it runs.
+/// The plain loop's threads, one for each CPU and pinned there: two that share a CPU would wait for each other.
 struct PlainLoop {
     threads: usize,
 }
@@ -203,18 +203,23 @@ impl PlainLoop {
     /// Runs every task once and gives the ns between the first and the last, with all threads already there.
     fn run(&self, host: &HostCallable, recording: &Recording) -> f64 {
         let barrier = SpinBarrier::new(self.threads);
-        std::thread::scope(|scope| {
-            for thread in 1..self.threads {
-                let barrier = &barrier;
-                scope.spawn(move || {
-                    barrier.wait();
-                    self.share(thread, host, recording, barrier);
-                });
-            }
+        let timed = |thread: usize| {
+            pin_to_cpu(thread);
             barrier.wait();
             let start = Instant::now();
-            self.share(0, host, recording, &barrier);
+            self.share(thread, host, recording, &barrier);
             start.elapsed().as_nanos() as f64
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..self.threads)
+                .map(|thread| {
+                    scope.spawn({
+                        let timed = &timed;
+                        move || timed(thread)
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or(f64::NAN)).fold(0.0, f64::max)
         })
     }
 
