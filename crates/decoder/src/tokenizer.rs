@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 
+use aho_corasick::{AhoCorasick, MatchKind};
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
@@ -24,19 +25,15 @@ const CONTROL: i64 = 3;
 /// `tokenizer.ggml.token_type` of added tokens, which are matched whole like control tokens but are text.
 const USER_DEFINED: i64 = 4;
 
-/// A token with a meaning of its own, matched whole.
-#[derive(Clone, Debug)]
-struct Special {
-    text: String,
-    id: u32,
-}
-
 /// A byte-level BPE tokenizer.
 pub struct Tokenizer {
     pieces: tokenizers::Tokenizer,
     /// What each token decodes to.
     bytes: Vec<Box<[u8]>>,
-    specials: Vec<Special>,
+    /// Finds all special tokens in one pass over a text, however many there are of either.
+    specials: AhoCorasick,
+    /// The id of each pattern of `specials`.
+    special_ids: Vec<u32>,
 }
 
 impl std::fmt::Debug for Tokenizer {
@@ -108,11 +105,16 @@ impl Tokenizer {
                 )));
             }
         }
-        let specials = (0u32..)
+        let (special_ids, special_texts): (Vec<u32>, Vec<&str>) = (0u32..)
             .zip(tokens.iter().zip(kinds))
             .filter(|(_, (token, kind))| matches!(**kind, CONTROL | USER_DEFINED) && !token.is_empty())
-            .map(|(id, (token, _))| Special { text: (*token).to_owned(), id })
-            .collect();
+            .map(|(id, (token, _))| (id, *token))
+            .unzip();
+        // Of the tokens that begin at the same place the longest is meant.
+        let specials = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(special_texts)
+            .map_err(|error| Error::tokenizer(error.to_string()))?;
         let alphabet = alphabet();
         let bytes = tokens
             .iter()
@@ -141,7 +143,7 @@ impl Tokenizer {
             Digits::new(true).into(),
             ByteLevel::new(false, false, true).into(),
         ])));
-        Ok(Self { pieces, bytes, specials })
+        Ok(Self { pieces, bytes, specials, special_ids })
     }
 
     /// Number of tokens.
@@ -160,13 +162,15 @@ impl Tokenizer {
             return Err(Error::tokenizer(format!("a text of more than {TEXT_BYTES_MAX} bytes")));
         }
         let mut ids = Vec::new();
-        let mut rest = text;
-        while parse_special && let Some((at, special)) = self.first_special(rest) {
-            self.encode_plain(&rest[..at], &mut ids)?;
-            ids.push(special.id);
-            rest = &rest[at + special.text.len()..];
+        let mut plain_from = 0;
+        if parse_special {
+            for found in self.specials.find_iter(text) {
+                self.encode_plain(&text[plain_from..found.start()], &mut ids)?;
+                ids.push(self.special_ids[found.pattern()]);
+                plain_from = found.end();
+            }
         }
-        self.encode_plain(rest, &mut ids)?;
+        self.encode_plain(&text[plain_from..], &mut ids)?;
         Ok(ids)
     }
 
@@ -178,15 +182,10 @@ impl Tokenizer {
             .collect()
     }
 
-    /// The special token that begins first, the longest of those that begin there.
-    fn first_special(&self, text: &str) -> Option<(usize, &Special)> {
-        self.specials
-            .iter()
-            .filter_map(|special| text.find(&special.text).map(|at| (at, special)))
-            .min_by_key(|(at, special)| (*at, std::cmp::Reverse(special.text.len())))
-    }
-
     fn encode_plain(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), Error> {
+        if text.is_empty() {
+            return Ok(());
+        }
         let encoding =
             self.pieces.encode_fast(text, false).map_err(|error| Error::tokenizer(error.to_string()))?;
         ids.extend_from_slice(encoding.get_ids());
@@ -213,4 +212,43 @@ pub(crate) fn byte_characters() -> [char; 256] {
 
 fn alphabet() -> HashMap<char, u8> {
     byte_characters().into_iter().zip(0u8..=255).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A tokenizer of single bytes and the special tokens `specials`, which have the ids from 256 on.
+    fn with_specials(specials: &[&str]) -> Tokenizer {
+        let bytes: Vec<String> = byte_characters().iter().map(char::to_string).collect();
+        let tokens: Vec<&str> = bytes.iter().map(String::as_str).chain(specials.iter().copied()).collect();
+        let kinds: Vec<i64> = (0..tokens.len()).map(|id| if id < 256 { 1 } else { CONTROL }).collect();
+        Tokenizer::new(&tokens, &[], &kinds).unwrap()
+    }
+
+    #[test]
+    fn the_first_special_token_goes_first_and_of_those_that_begin_together_the_longest() {
+        let tokenizer = with_specials(&["<a>", "<a><b>", "<b>c", "a>"]);
+        let ids = |text| tokenizer.encode(text, true).unwrap();
+        assert_eq!(ids("x<a>y"), [u32::from(b'x'), 256, u32::from(b'y')]);
+        assert_eq!(ids("<a><b>c"), [257, u32::from(b'c')]);
+        assert_eq!(ids("<a><a><b>"), [256, 257]);
+        assert_eq!(ids("<b>ca>"), [258, 259]);
+        assert_eq!(tokenizer.encode("a>", false).unwrap(), [u32::from(b'a'), u32::from(b'>')]);
+    }
+
+    #[test]
+    fn a_text_of_special_tokens_takes_time_in_proportion_to_its_length() {
+        let names: Vec<String> = (0..64).map(|n| format!("<|special_{n}|>")).collect();
+        let specials: Vec<&str> = names.iter().map(String::as_str).collect();
+        let tokenizer = with_specials(&specials);
+        let count = (1 << 20) / specials[7].len();
+        let text = specials[7].repeat(count);
+        let start = Instant::now();
+        let ids = tokenizer.encode(&text, true).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        assert_eq!(ids, vec![256 + 7; count]);
+    }
 }
