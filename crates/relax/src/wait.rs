@@ -21,21 +21,39 @@ pub const PARK_SLICE: Duration = Duration::from_millis(10);
 const _: () = assert!(YIELD_PHASE.as_nanos() < PARK_SLICE.as_nanos());
 
 /// The state of one wait: how long it has been going on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Relax {
     steps: u32,
     yielding_since: Option<Instant>,
+    yield_phase: Duration,
+}
+
+impl Default for Relax {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Relax {
-    /// A fresh wait.
+    /// A fresh wait for something that is expected soon.
     pub const fn new() -> Self {
-        Self { steps: 0, yielding_since: None }
+        Self::yielding_for(YIELD_PHASE)
+    }
+
+    /// A fresh wait that parks right after its pauses: for what is not expected soon, so that the waiter does not
+    /// take turns on a CPU that others could use.
+    pub const fn parking() -> Self {
+        Self::yielding_for(Duration::ZERO)
+    }
+
+    /// A fresh wait that yields this long before it parks: for what is due at once, but that nobody rings for.
+    pub const fn yielding_for(yield_phase: Duration) -> Self {
+        Self { steps: 0, yielding_since: None, yield_phase }
     }
 
     /// There was progress: start again with the cheap steps.
     pub const fn reset(&mut self) {
-        *self = Self::new();
+        *self = Self::yielding_for(self.yield_phase);
     }
 
     /// One step of waiting for `event` to leave `seen`, an epoch that was read before the condition.
@@ -65,7 +83,7 @@ impl Relax {
     fn yield_or_park(&mut self, event: &EventCount, seen: Epoch) {
         let now = Instant::now();
         let since = *self.yielding_since.get_or_insert(now);
-        if now.duration_since(since) < YIELD_PHASE {
+        if now.duration_since(since) < self.yield_phase {
             std::thread::yield_now();
         } else {
             event.park(seen, PARK_SLICE);
