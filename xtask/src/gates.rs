@@ -4,14 +4,18 @@
 //! on a stable toolchain; where that needs a compiler switch that is meant for nightly, `RUSTC_BOOTSTRAP=1` is set
 //! for that one command.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{cargo, ensure_debian, run};
+use crate::{cargo, ensure_debian, run, target_dir};
 
-/// The only target that the sanitizers are run on.
+/// The only target that the sanitizers and the fuzzers are run on.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Whether this machine is that target.
+const SANITIZED: bool = cfg!(all(target_arch = "x86_64", target_os = "linux"));
 
 /// Crates with a loom model.
 const LOOM_CRATES: [&str; 5] =
@@ -30,14 +34,14 @@ pub(crate) fn loom(long: bool) -> Result<()> {
             .args(["test", "--quiet", "--release", "--test", "loom", "--package", package])
             .env("RUSTFLAGS", "--cfg loom")
             .env("LOOM_MAX_PREEMPTIONS", if long { "3" } else { "2" })
-            .env("CARGO_TARGET_DIR", "target/loom"))?;
+            .env("CARGO_TARGET_DIR", target_dir()?.join("loom")))?;
     }
     Ok(())
 }
 
 /// Thread and fork tests under ThreadSanitizer, memory tests under AddressSanitizer.
 pub(crate) fn sanitize() -> Result<()> {
-    if !(cfg!(target_arch = "x86_64") && cfg!(target_os = "linux")) {
+    if !SANITIZED {
         println!("skipped: the sanitizers, because they are set up for {TARGET} only");
         return Ok(());
     }
@@ -50,31 +54,40 @@ pub(crate) fn sanitize() -> Result<()> {
         let suppressions = std::path::absolute("xtask/thread-sanitizer.suppressions")?;
         run(command
             .env("TSAN_OPTIONS", format!("suppressions={}", suppressions.display()))
+            // Tests that leave by `exit` in the middle of the harness leave its allocations behind.
+            .env("ASAN_OPTIONS", "detect_leaks=0")
             .env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTFLAGS", format!("-Zsanitizer={sanitizer} -Cunsafe-allow-abi-mismatch=sanitizer"))
-            .env("CARGO_TARGET_DIR", format!("target/{sanitizer}-sanitizer")))?;
+            .env("CARGO_TARGET_DIR", target_dir()?.join(format!("{sanitizer}-sanitizer"))))?;
     }
     Ok(())
 }
 
 /// Fuzzes every target of `fuzz/` for some seconds, from its committed corpus.
 pub(crate) fn fuzz(seconds: u64) -> Result<()> {
-    ensure_debian("a C++ compiler", &["g++"], || crate::answers("g++", "--version"))?;
+    if !SANITIZED {
+        println!("skipped: fuzzing, because its flags are for {TARGET} only");
+        return Ok(());
+    }
+    ensure_debian("a C++ compiler", &["g++"], || crate::answers("g++", &["--version"]))?;
     let targets = fuzz_targets()?;
     // The flags are in fuzz/.cargo/config.toml, which holds for that folder only while RUSTFLAGS is unset.
-    let in_fuzz = |command: &mut Command| run(command.current_dir("fuzz").env_remove("RUSTFLAGS"));
+    let built = target_dir()?.join("fuzz");
+    let in_fuzz = |command: &mut Command| {
+        run(command.current_dir("fuzz").env_remove("RUSTFLAGS").env("CARGO_TARGET_DIR", &built))
+    };
     in_fuzz(cargo().args(["build", "--quiet", "--release"]))?;
     for target in targets {
         // New inputs go to a scratch folder; the committed corpus only seeds.
-        for folder in [format!("fuzz/target/corpus/{target}"), format!("fuzz/artifacts/{target}")] {
-            std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {folder}"))?;
+        let found = built.join("corpus").join(&target);
+        for folder in [&found, &PathBuf::from(format!("fuzz/artifacts/{target}"))] {
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        let mut command =
-            Command::new(std::path::absolute(format!("fuzz/target/{TARGET}/release/{target}"))?);
+        let mut command = Command::new(built.join(TARGET).join("release").join(&target));
         command
             .arg(format!("-max_total_time={seconds}"))
             .arg(format!("-artifact_prefix=artifacts/{target}/"));
-        command.args(["-verbosity=0", &format!("target/corpus/{target}"), &format!("corpus/{target}")]);
+        command.arg("-verbosity=0").arg(found).arg(format!("corpus/{target}"));
         in_fuzz(&mut command).with_context(|| format!("fuzz target {target}"))?;
         println!("fuzz {target}: {seconds} s, nothing found");
     }

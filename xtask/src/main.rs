@@ -122,9 +122,15 @@ fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Whether a program answers `--version`.
-fn answers(program: &str, argument: &str) -> bool {
-    Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success())
+/// Whether a program runs with these arguments and succeeds.
+fn answers(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+}
+
+/// Where cargo builds: `target`, or what `CARGO_TARGET_DIR` says; the gates build in folders below it.
+fn target_dir() -> Result<PathBuf> {
+    let chosen = std::env::var_os("CARGO_TARGET_DIR").filter(|value| !value.is_empty());
+    Ok(std::path::absolute(chosen.map_or_else(|| PathBuf::from("target"), PathBuf::from))?)
 }
 
 /// Installs Debian packages where `present` says that something is missing and apt can be used.
@@ -143,7 +149,7 @@ fn ensure_debian(what: &str, packages: &[&str], present: impl Fn() -> bool) -> R
 /// A C compiler and binutils, which the run-time compilation of kernels needs.
 fn ensure_c_compiler() -> Result<()> {
     ensure_debian("a C compiler", &["gcc", "g++", "libc6-dev", "binutils"], || {
-        answers("gcc", "--version") && answers("readelf", "--version")
+        ["gcc", "g++", "readelf"].iter().all(|program| answers(program, &["--version"]))
     })
 }
 
@@ -151,12 +157,12 @@ fn ensure_c_compiler() -> Result<()> {
 fn demo(arguments: &[String]) -> Result<()> {
     ensure_c_compiler()?;
     steps::build_release()?;
-    let mut command = Command::new("target/release/simpler");
+    let mut command = Command::new(target_dir()?.join("release/simpler"));
     command.arg("demo").args(arguments);
     let model = arguments.windows(2).find(|pair| pair[0] == "--model").map(|pair| pair[1].as_str());
     if model == Some("smollm2") || arguments.iter().any(|argument| argument == "--model=smollm2") {
         command.env("SIMPLER_SMOLLM2_GGUF", fetch_model::fetch()?);
     }
-    let status = command.status().context("cannot start target/release/simpler")?;
+    let status = command.status().context("cannot start simpler")?;
     std::process::exit(status.code().unwrap_or(1));
 }

