@@ -22,6 +22,12 @@ fn the_same_model_and_prompt_give_the_same_text_on_every_chip_and_run() {
     assert_eq!(first.json["text"], second.json["text"]);
     assert_eq!(first.json["token_ids"], second.json["token_ids"]);
     assert_eq!(first.json["token_ids"].as_array().unwrap().len(), 12);
+    let text_of = |chip: &str| {
+        let line = first.stdout.lines().find_map(|line| line.strip_prefix(chip));
+        line.unwrap_or_else(|| panic!("no line for {chip}")).to_owned()
+    };
+    assert_eq!(text_of("chip 0: "), first.json["text"].as_str().unwrap());
+    assert_eq!(text_of("chip 0: "), text_of("chip 1: "));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use simpler_decoder::{DeviceBuffers, Model, Session, SessionConfig, callables};
 use simpler_kernel_compiler::{CallableObjects, Compiler};
 use simpler_log_abi::Threshold;
 use simpler_runtime::CallableImage;
+use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 use simpler_trace_export::{chrome, text};
 use simpler_trace_ingest::{Reading, Source, read};
 use simpler_trace_model::Callable as TimedCallable;
@@ -51,7 +52,8 @@ pub(crate) struct Demo {
     /// Tokens to generate for each request
     #[arg(long, default_value_t = 32)]
     tokens: u32,
-    /// tiny (built in), smollm2 (see `cargo xtask fetch-model`), or a GGUF file of a llama architecture
+    /// tiny (built in), smollm2 (see `cargo xtask fetch-model`), or a GGUF file: llama architecture, the SmolLM
+    /// tokenizer, weights in Q4_1, Q8_0, F16 or F32
     #[arg(long, default_value = "tiny")]
     model: PathBuf,
     /// What every chip is to continue; without it each has a prompt of its own
@@ -60,6 +62,12 @@ pub(crate) struct Demo {
     /// Put the prompt into the model's chat template
     #[arg(long)]
     chat: bool,
+    /// The platform of each chip
+    #[arg(long, value_enum, default_value = "a2a3sim")]
+    platform: Platform,
+    /// The graph runtime: tmr builds the graph on the device while it runs
+    #[arg(long, value_enum, default_value = "tmr")]
+    runtime: Runtime,
     /// Where to write; a folder that an earlier demo made is replaced, any other must be empty
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     out: PathBuf,
@@ -69,6 +77,25 @@ pub(crate) struct Demo {
     /// Print the figures as one JSON object on the last line
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Platform {
+    A2a3sim,
+}
+
+impl Platform {
+    fn profile(self) -> Profile {
+        match self {
+            Self::A2a3sim => Profile::a2a3sim(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Runtime {
+    /// tensormap_and_ringbuffer.
+    Tmr,
 }
 
 impl Demo {
@@ -146,7 +173,7 @@ impl Demo {
             let theirs =
                 format!("{} is not empty and no demo made it; name another folder with --out", out.display());
             ensure!(out.join(MARKER).exists(), theirs);
-            fs::remove_dir_all(out).with_context(|| format!("cannot replace {}", out.display()))?;
+            empty_out(out).with_context(|| format!("cannot replace what is in {}", out.display()))?;
         }
         fs::create_dir_all(out).with_context(failed)?;
         fs::write(out.join(MARKER), "Made by `simpler demo`, which may replace this folder.\n")
@@ -165,6 +192,10 @@ impl Demo {
     ) -> Result<Vec<Vec<u32>>> {
         let mut builder = Worker::builder(3);
         builder.chips(self.chips);
+        let profile = self.platform.profile();
+        match self.runtime {
+            Runtime::Tmr => builder.platform(move |_| SimNpu::new(profile.clone(), SimOptions::default())),
+        };
         builder.log(LogSetup { threshold: Threshold::TIMING, directory: Some(log_dir.to_owned()) });
         let [prefill, decode] = compiled else {
             bail!("the decoder has {} callables, not two", compiled.len())
@@ -253,7 +284,7 @@ impl Demo {
             let hid = CallableImage::load(objects)?.hid();
             hids.push(hid);
             let object = &objects.orchestration;
-            callables.push(json!({ "name": objects.name, "hid": format!("{hid:x}"), "object": object }));
+            callables.push(json!({ "name": objects.name, "hid": format!("{hid:x}"), "object": object.to_string_lossy() }));
         }
         let of =
             |index: usize| hids.get(index).and_then(|hid| timed.iter().find(|callable| callable.hid == *hid));
@@ -264,8 +295,8 @@ impl Demo {
         let wall = decode.and_then(|decode| decode.stage("runner_run.device_wall"));
         let counts = reading.trace.counts();
         Ok(json!({
-            "log_dir": log_dir,
-            "trace": self.out.join("trace.json"),
+            "log_dir": log_dir.to_string_lossy(),
+            "trace": self.out.join("trace.json").to_string_lossy(),
             "callables": callables,
             "spans": reading.trace.spans().len(),
             "heads": counts.heads,
@@ -280,6 +311,23 @@ impl Demo {
             "effective_mean_us": decode.and_then(|decode| decode.effective_mean_ns).map(us),
         }))
     }
+}
+
+/// Removes what is in a demo's folder: not the folder, which may be `.` or a mount, and the marker last, so that a
+/// removal cut short can be taken up again.
+fn empty_out(out: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(out)? {
+        let entry = entry?;
+        if entry.file_name() == MARKER {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?
+        } else {
+            fs::remove_file(entry.path())?
+        }
+    }
+    fs::remove_file(out.join(MARKER))
 }
 
 /// A chip with its sequence.
