@@ -1,7 +1,7 @@
 //! `simpler check`: whether a log is whole, and what it holds.
 
 use crate::log::{Logs, complain};
-use crate::{NO, UNUSABLE};
+use crate::{NO, UNUSABLE, say};
 use simpler_trace_export::{json, text};
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ impl Check {
                     json::unusable(&mut out, &sentence)?;
                     out.flush()?;
                 }
-                eprintln!("{sentence}");
+                say(sentence);
                 return Ok(UNUSABLE.into());
             }
         };
@@ -45,7 +45,7 @@ impl Check {
         }
         out.flush()?;
         if let Some(sentence) = unusable {
-            eprintln!("{sentence}");
+            say(sentence);
             return Ok(UNUSABLE.into());
         }
         let lost = reading.trace.is_lossy() || facts.incomplete_rounds > 0;

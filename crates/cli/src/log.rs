@@ -1,5 +1,6 @@
 //! The log arguments that the reading commands share, and what is said about a log before any number.
 
+use crate::say;
 use simpler_trace_ingest::{Reading, Source, read};
 use simpler_trace_model::warnings;
 use std::path::PathBuf;
@@ -45,14 +46,14 @@ impl Logs {
 /// Says on stderr what is wrong with a log.
 pub(crate) fn complain(reading: &Reading) {
     for warning in warnings(&reading.trace) {
-        eprintln!("{warning}");
+        say(warning);
     }
     let complaints = &reading.complaints;
     for complaint in complaints.first().iter().take(COMPLAINTS_SHOWN) {
-        eprintln!("{complaint}");
+        say(complaint);
     }
     let more = complaints.total().saturating_sub(COMPLAINTS_SHOWN as u64);
     if more > 0 {
-        eprintln!("and {more} more complaints");
+        say(format_args!("and {more} more complaints"));
     }
 }

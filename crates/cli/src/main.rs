@@ -9,7 +9,8 @@ mod log;
 mod timing;
 
 use clap::{Parser, Subcommand};
-use std::io;
+use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Explains where an accelerator runtime's time goes, from nothing but its log.
@@ -41,9 +42,14 @@ fn main() -> ExitCode {
         if pipe_closed {
             return ExitCode::SUCCESS;
         }
-        eprintln!("simpler: {error:#}");
+        say(format_args!("simpler: {error:#}"));
         UNUSABLE.into()
     })
+}
+
+/// Says a line on stderr. Where nobody can hear it, the exit code still speaks.
+fn say(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// The answer is "no".

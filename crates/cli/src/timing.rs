@@ -1,7 +1,7 @@
 //! `simpler timing`: where each callable's time goes.
 
-use crate::UNUSABLE;
 use crate::log::{Logs, complain};
+use crate::{UNUSABLE, say};
 use anyhow::Context;
 use simpler_trace_export::{chrome, json, text};
 use simpler_trace_model::{Trace, decode_tie};
@@ -48,7 +48,7 @@ impl Timing {
                 json::unusable(&mut *out, sentence)?;
                 out.flush()?;
             }
-            eprintln!("{sentence}");
+            say(sentence);
             Ok(ExitCode::from(UNUSABLE))
         };
         let reading = match self.logs.read() {
@@ -63,24 +63,22 @@ impl Timing {
         let trace = &reading.trace;
         let callables = trace.callables();
         if callables.is_empty() {
-            eprintln!("note: only scheduler and external spans, no invocations");
+            say("note: only scheduler and external spans, no invocations");
         }
         if self.json {
             json::timing(&mut out, &reading, &callables)?;
         } else if self.rounds_table {
             match trace.rounds(&callables) {
                 Some(rounds) => text::rounds(&mut out, &rounds)?,
-                None => eprintln!("note: no runs, so there are no rounds"),
+                None => say("note: no runs, so there are no rounds"),
             }
         } else if self.tree {
             let tie = decode_tie(&callables);
             if !tie.is_empty() {
                 let hids: Vec<String> =
                     tie.iter().map(|callable| format!("hid={:x}", callable.hid)).collect();
-                eprintln!(
-                    "note: {} are invoked equally often; none of them is called decode",
-                    hids.join(", ")
-                );
+                let hids = hids.join(", ");
+                say(format_args!("note: {hids} are invoked equally often; none of them is called decode"));
             }
             text::tree(&mut out, trace, &callables)?;
         } else {
@@ -92,7 +90,7 @@ impl Timing {
             let spans = write_trace(path, trace, self.trace_lanes)?;
             let message = format!("Wrote Chrome trace: {} ({spans} spans)", path.display());
             // Standard output holds one JSON object and nothing else.
-            if self.json { eprintln!("{message}") } else { writeln!(out, "{message}")? }
+            if self.json { say(message) } else { writeln!(out, "{message}")? }
         }
         out.flush()?;
         Ok(ExitCode::SUCCESS)

@@ -178,6 +178,31 @@ fn strict_says_no_to_a_lossy_log_only() {
 }
 
 #[test]
+fn nobody_to_hear_the_warnings_changes_nothing_else() {
+    let torn = file("deaf.log", torn());
+    let nothing = file("deaf-empty.log", "");
+    for (arguments, code) in [
+        (&["timing", &torn][..], 0),
+        (&["timing", "--json", &torn], 0),
+        (&["timing", &nothing], 2),
+        (&["check", "--strict", &torn], 1),
+        (&["check", &nothing], 2),
+        (&["check", "/nonexistent/log"], 2),
+        (&["timing", &torn, "--trace-out", "/nonexistent/trace.json"], 2),
+    ] {
+        let heard = run(arguments);
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let (reader, closed) = std::io::pipe().unwrap();
+        drop(reader);
+        for stderr in [Stdio::from(full), Stdio::from(closed)] {
+            let output = simpler(arguments).stderr(stderr).output().unwrap();
+            assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+            assert_eq!(stdout(&output), stdout(&heard), "{arguments:?}");
+        }
+    }
+}
+
+#[test]
 fn the_trace_is_written_and_said() {
     let log = file("trace.log", whole(2));
     let out = file("trace.json", "");
