@@ -177,6 +177,45 @@ fn strict_says_no_to_a_lossy_log_only() {
     assert!(stdout(&text).ends_with("records are lost: see above\n"));
 }
 
+/// Each of these proves a loss, or hides one.
+#[test]
+fn strict_says_no_to_whatever_was_cut_or_damaged() {
+    let envelope = "[mono_ns=9][T0x7f00]";
+    let cut_text = format!("{envelope}[INFO] poll: ");
+    let cut_text = cut_text.clone() + &"x".repeat(510 - cut_text.len()) + "~\n";
+    for (name, more, key) in [
+        (
+            "drops",
+            format!("{envelope}[WARN] writer: [HOSTLOG_DROPS] v=1 pid=1 total=5 queue_f"),
+            "damaged_drop_reports",
+        ),
+        ("anchor", format!("{envelope}[TIMING] clock_anchor: [CLOCK_ANCHOR] v=1 pid=4\n"), "damaged_anchors"),
+        ("text", cut_text, "truncated_records"),
+        (
+            "field",
+            record(3, &format!("depth=0 name={}~ ts=30000 dur=5000 ", "n".repeat(63))),
+            "truncated_fields",
+        ),
+        (
+            "orphan",
+            record(1, "depth=2 name=simpler_run.bind.pack.copy ts=10020 dur=10 ")
+                + &record(1, "depth=4 name=simpler_run.bind.pack.copy.row.cell ts=10020 dur=10 "),
+            "orphans",
+        ),
+    ] {
+        let log = file(&format!("strict-{name}.log"), whole(2) + &more);
+        let output = run(&["check", "--strict", "--json", &log]);
+        let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+        assert!(answer[key].as_u64() > Some(0), "{name}: {answer}");
+        assert_eq!(answer["lossy"], true, "{name}");
+        assert_eq!(output.status.code(), Some(1), "{name}");
+        assert_eq!(run(&["check", &log]).status.code(), Some(0), "{name}");
+        assert!(stdout(&run(&["check", &log])).ends_with("records are lost: see above\n"), "{name}");
+        let timing: Value = serde_json::from_str(stdout(&run(&["timing", "--json", &log]))).unwrap();
+        assert_eq!(timing["integrity"]["lossy"], true, "{name}");
+    }
+}
+
 #[test]
 fn nobody_to_hear_the_warnings_changes_nothing_else() {
     let torn = file("deaf.log", torn());

@@ -24,7 +24,7 @@ pub fn timing(out: &mut (impl Write + ?Sized), reading: &Reading, callables: &[C
             json.array(|json| tie.iter().try_for_each(|one| hid(json, one.hid)))?;
         }
         json.key("integrity")?;
-        json.object(|json| integrity(json, reading))
+        json.object(|json| integrity(json, reading, reading.trace.is_lossy()))
     })?;
     writeln!(out)
 }
@@ -41,7 +41,7 @@ pub fn check(
 ) -> io::Result<()> {
     let mut json = Json::new(&mut *out);
     json.object(|json| {
-        integrity(json, reading)?;
+        integrity(json, reading, facts.lossy)?;
         for (key, value) in [
             ("missing_root", facts.missing_root),
             ("orphans", facts.orphans),
@@ -124,7 +124,7 @@ pub fn unusable(out: &mut (impl Write + ?Sized), error: &str) -> io::Result<()> 
     writeln!(out)
 }
 
-fn integrity<W: Write>(json: &mut Json<W>, reading: &Reading) -> io::Result<()> {
+fn integrity<W: Write>(json: &mut Json<W>, reading: &Reading, lossy: bool) -> io::Result<()> {
     let trace = &reading.trace;
     let counts = trace.counts();
     let anchors = trace.lives().iter().filter(|life| life.anchor.is_some()).count();
@@ -141,6 +141,8 @@ fn integrity<W: Write>(json: &mut Json<W>, reading: &Reading) -> io::Result<()> 
         ("truncated_fields", counts.truncated_fields),
         ("quoted", counts.quoted),
         ("impossible_times", counts.impossible_times),
+        ("damaged_anchors", counts.damaged_anchors),
+        ("damaged_drop_reports", counts.damaged_drop_reports),
         ("unreadable", counts.unreadable),
         ("dropped", trace.dropped()),
         ("anchors", anchors as u64),
@@ -153,7 +155,7 @@ fn integrity<W: Write>(json: &mut Json<W>, reading: &Reading) -> io::Result<()> 
     json.key("pids_without_anchor")?;
     json.array(|json| trace.pids_without_anchor().iter().try_for_each(|pid| json.integer(*pid)))?;
     json.key("lossy")?;
-    json.boolean(trace.is_lossy())
+    json.boolean(lossy)
 }
 
 fn complaints<W: Write>(json: &mut Json<W>, reading: &Reading) -> io::Result<()> {

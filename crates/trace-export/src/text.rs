@@ -183,7 +183,7 @@ fn level(out: &mut impl Write, tree: &CallTree, nodes: &[Node], depth: usize) ->
 /// As `out`.
 pub fn facts(out: &mut impl Write, reading: &Reading, facts: &Facts) -> io::Result<()> {
     let counts = reading.trace.counts();
-    let rows: [(&str, u64, &str); 20] = [
+    let rows: [(&str, u64, &str); 23] = [
         ("heads", counts.heads, "span records, whole or not"),
         ("spans", facts.spans as u64, "whole span records, repeats left out"),
         ("torn", counts.torn, "cut or glued"),
@@ -194,6 +194,9 @@ pub fn facts(out: &mut impl Write, reading: &Reading, facts: &Facts) -> io::Resu
         ("joined lines", counts.joined_lines, "lines with more than one record"),
         ("cut records", counts.truncated_records, "by their writer, at the length limit"),
         ("cut fields", counts.truncated_fields, "names and attributes, by their writer"),
+        ("damaged anchors", counts.damaged_anchors, "give no wall time"),
+        ("damaged reports", counts.damaged_drop_reports, "of drops, and what they counted is not known"),
+        ("unreadable", counts.unreadable, "sources that could not be read to their end"),
         ("process lives", facts.process_lives as u64, ""),
         ("anchors", facts.anchors as u64, "lives with wall time"),
         ("callables", facts.callables as u64, ""),
@@ -211,6 +214,6 @@ pub fn facts(out: &mut impl Write, reading: &Reading, facts: &Facts) -> io::Resu
             _ => writeln!(out, "{name:<18}{value:>10}  {meaning}")?,
         }
     }
-    let whole = !reading.trace.is_lossy() && facts.incomplete_rounds == 0;
-    writeln!(out, "{}", if whole { "nothing is known to be lost" } else { "records are lost: see above" })
+    let verdict = if facts.lossy { "records are lost: see above" } else { "nothing is known to be lost" };
+    writeln!(out, "{verdict}")
 }

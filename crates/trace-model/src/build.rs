@@ -7,10 +7,12 @@
 use crate::intern::Interner;
 use crate::invocation::{self, Invocation};
 use crate::span::{Attributes, AttrsId, NO_ENVELOPE, Name, NameId, Span, ThreadId};
+use crate::tree::parents;
 use crate::vocabulary::Family;
 use hashbrown::HashTable;
 use rustc_hash::FxHashMap;
 use simpler_record_format::{ClockAnchor, DropReport, RawSpan};
+use std::sync::OnceLock;
 
 /// A span that claims to end this much later than its own record was made is impossible. The envelope's
 /// clock is read after the span's end; it may step back by milliseconds between threads, not by a minute.
@@ -213,6 +215,7 @@ impl TraceBuilder {
             counts: self.counts,
             invocations: Vec::new(),
             grouped: Vec::new(),
+            orphans: OnceLock::new(),
         };
         (trace.invocations, trace.grouped) = invocation::group(&trace);
         trace
@@ -322,6 +325,8 @@ pub struct Trace {
     invocations: Vec<Invocation>,
     /// Indices into `spans`, the spans of each invocation together and in log order.
     grouped: Vec<u32>,
+    /// Counted when first asked for: that takes a look at every span's parent.
+    orphans: OnceLock<usize>,
 }
 
 impl Trace {
@@ -413,14 +418,38 @@ impl Trace {
         pids
     }
 
-    /// Whether some record is known to be missing or damaged, so that the numbers may be bent.
+    /// Spans below a root whose parent is missing. A span is logged with all that enclose it, so each is the
+    /// trace of a lost record.
+    pub fn orphans(&self) -> usize {
+        let of = |invocation| {
+            let spans: Vec<&Span> = self.spans_of(invocation).collect();
+            let parents = parents(self, &spans);
+            spans.iter().zip(parents).filter(|(span, parent)| span.depth > 0 && parent.is_none()).count()
+        };
+        *self.orphans.get_or_init(|| self.invocations.iter().map(of).sum())
+    }
+
+    /// Whether some record is known to be missing, damaged or cut, so that the numbers may be bent. A drop
+    /// report that is damaged or contradicts itself may hide a loss, so it counts as one.
     pub fn is_lossy(&self) -> bool {
         let counts = &self.counts;
-        counts.torn > 0
-            || counts.malformed > 0
-            || counts.unknown_version > 0
-            || counts.unreadable > 0
-            || self.dropped() > 0
+        let damaged = [
+            counts.torn,
+            counts.malformed,
+            counts.unknown_version,
+            counts.truncated_records,
+            counts.truncated_fields,
+            counts.damaged_anchors,
+            counts.damaged_drop_reports,
+            counts.unreadable,
+        ];
+        damaged.into_iter().any(|count| count > 0)
+            || self
+                .lives
+                .iter()
+                .filter_map(|life| life.drops)
+                .any(|drops| drops.total > 0 || !drops.consistent())
             || self.invocations.iter().any(|invocation| invocation.root().is_none())
+            || self.orphans() > 0
     }
 }

@@ -7,7 +7,6 @@ use crate::build::Trace;
 use crate::invocation::{Invocation, Kind};
 use crate::span::Span;
 use crate::statistics::{Stats, mean_ns};
-use crate::tree::parents;
 use crate::vocabulary::{Family, Stage};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -56,6 +55,8 @@ pub struct Facts {
     pub rounds: usize,
     /// Rounds that lack a rank, or a root.
     pub incomplete_rounds: usize,
+    /// Whether anything is known to be lost: as [`Trace::is_lossy`], or a round is incomplete.
+    pub lossy: bool,
     /// Runs that have a device window.
     pub device_n: usize,
     /// The mean effective window.
@@ -100,6 +101,7 @@ impl Trace {
             process_lives: self.lives().len(),
             dropped: self.dropped(),
             invocations: self.invocations().len(),
+            orphans: self.orphans(),
             ..Facts::default()
         };
         for span in self.spans() {
@@ -117,6 +119,7 @@ impl Trace {
         self.population(&mut facts);
         self.windows(&mut facts);
         self.ranks(&mut facts);
+        facts.lossy = self.is_lossy() || facts.incomplete_rounds > 0;
         facts.lanes = self.lanes();
         facts
     }
@@ -132,10 +135,6 @@ impl Trace {
                 roots.extend(invocation.root_span(self).map(|root| root.dur));
             }
             facts.missing_root += usize::from(invocation.root().is_none());
-            let spans: Vec<&Span> = self.spans_of(invocation).collect();
-            let parents = parents(self, &spans);
-            let orphan = |(span, parent): &(&&Span, &Option<usize>)| span.depth > 0 && parent.is_none();
-            facts.orphans += spans.iter().zip(&parents).filter(orphan).count();
             if let Some(root) = invocation.root_span(self)
                 && let Some(wall) = self.life_of(invocation).anchor.and_then(|anchor| anchor.wall_of(root.ts))
                 && facts.wall_ns.len() < NAMES_MAX

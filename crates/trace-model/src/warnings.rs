@@ -8,6 +8,13 @@ pub fn warnings(trace: &Trace) -> Vec<String> {
     let mut out = Vec::new();
     anchors(trace, &mut out);
     let counts = trace.counts();
+    if counts.damaged_anchors > 0 {
+        out.push(format!(
+            "warning: {} [CLOCK_ANCHOR] record(s) are damaged; the wall time of their processes is unknown or \
+             that of another anchor",
+            counts.damaged_anchors
+        ));
+    }
     let incomplete = counts.torn + counts.malformed;
     if incomplete > 0 {
         out.push(format!(
@@ -41,6 +48,13 @@ pub fn warnings(trace: &Trace) -> Vec<String> {
         ));
     }
     drops(trace, &mut out);
+    if counts.damaged_drop_reports > 0 {
+        out.push(format!(
+            "warning: {} [HOSTLOG_DROPS] record(s) are damaged; more host-log records may be lost than is said \
+             here",
+            counts.damaged_drop_reports
+        ));
+    }
     let lost = trace.invocations().iter().filter(|invocation| invocation.root().is_none()).count();
     if lost > 0 {
         out.push(format!(
@@ -89,14 +103,16 @@ fn anchors(trace: &Trace, out: &mut Vec<String>) {
 fn drops(trace: &Trace, out: &mut Vec<String>) {
     let mut lossy: Vec<_> = trace.lives().iter().filter_map(|life| Some((life.pid, life.drops?))).collect();
     lossy.sort_by_key(|&(pid, _)| pid);
-    for (pid, drops) in lossy.into_iter().filter(|(_, drops)| drops.total > 0) {
+    for (pid, drops) in lossy {
         let [queue_full, claim_exhausted, output_failed, not_admitted] = drops.by_reason;
-        out.push(format!(
-            "warning: pid {pid} dropped {} host-log record(s) before they reached the destination \
-             (queue_full={queue_full} claim_exhausted={claim_exhausted} output_failed={output_failed} \
-             not_admitted={not_admitted}); the timing below is computed from an incomplete log",
-            drops.total
-        ));
+        if drops.total > 0 {
+            out.push(format!(
+                "warning: pid {pid} dropped {} host-log record(s) before they reached the destination \
+                 (queue_full={queue_full} claim_exhausted={claim_exhausted} output_failed={output_failed} \
+                 not_admitted={not_admitted}); the timing below is computed from an incomplete log",
+                drops.total
+            ));
+        }
         if !drops.consistent() {
             out.push(format!(
                 "warning: pid {pid}'s drop reasons do not add up to its total of {}",

@@ -184,18 +184,24 @@ fn warnings_come_in_the_words_that_scripts_look_for() {
     for pid in [72, 71, 70] {
         add(&mut builder, &Line { pid, ..span(1, 0, "simpler_run", 100, 1) });
     }
-    let report = |total, by_reason| DropReport { pid: 71, new: 1, total, by_reason };
-    builder.drop_report(&report(7, [6, 0, 1, 0]));
-    builder.drop_report(&report(5, [5, 0, 0, 0]));
+    let report = |pid, total, by_reason| DropReport { pid, new: 1, total, by_reason };
+    builder.drop_report(&report(71, 7, [6, 0, 1, 0]));
+    builder.drop_report(&report(71, 5, [5, 0, 0, 0]));
+    builder.drop_report(&report(72, 0, [3, 0, 0, 0]));
+    builder.counts_mut().damaged_anchors = 1;
+    builder.counts_mut().damaged_drop_reports = 2;
     builder.counts_mut().heads = 5;
     builder.counts_mut().torn = 2;
     let warnings = warnings(&builder.finish());
     let wanted = [
         "warning: multiple [CLOCK_ANCHOR] records found for pid 70 (2 records); ",
         "warning: no [CLOCK_ANCHOR] record for pid(s) 71, 72 that emitted spans;",
+        "warning: 1 [CLOCK_ANCHOR] record(s) are damaged;",
         "warning: 2 of 5 [STRACE] records are incomplete and are excluded from the timing below",
         "warning: pid 71 dropped 7 host-log record(s) before they reached the destination (queue_full=6 \
          claim_exhausted=0 output_failed=1 not_admitted=0); the timing below is computed from an incomplete log",
+        "warning: pid 72's drop reasons do not add up to its total of 0",
+        "warning: 2 [HOSTLOG_DROPS] record(s) are damaged;",
     ];
     assert_eq!(warnings.len(), wanted.len(), "{warnings:#?}");
     for (warning, start) in warnings.iter().zip(wanted) {
@@ -203,6 +209,46 @@ fn warnings_come_in_the_words_that_scripts_look_for() {
     }
     assert!(warnings[0].contains("disagree by 3.000000 s"));
     assert!(warnings[1].contains("check that every input is complete"));
+}
+
+/// Each count, and each thing that a log cannot hold unless it lost something.
+#[test]
+fn whatever_was_lost_damaged_or_cut_makes_a_log_lossy() {
+    let lossy = |damage: &dyn Fn(&mut TraceBuilder)| {
+        let mut builder = TraceBuilder::new();
+        for line in &run(1, 1_000) {
+            add(&mut builder, line);
+        }
+        damage(&mut builder);
+        let trace = builder.finish();
+        assert_eq!(trace.facts().lossy, trace.is_lossy());
+        trace.is_lossy()
+    };
+    assert!(!lossy(&|_| {}));
+    assert!(!lossy(&|builder| builder.counts_mut().duplicates = 1));
+    assert!(!lossy(&|builder| builder.counts_mut().quoted = 1));
+    assert!(lossy(&|builder| builder.counts_mut().torn = 1));
+    assert!(lossy(&|builder| builder.counts_mut().malformed = 1));
+    assert!(lossy(&|builder| builder.counts_mut().unknown_version = 1));
+    assert!(lossy(&|builder| builder.counts_mut().truncated_records = 1));
+    assert!(lossy(&|builder| builder.counts_mut().truncated_fields = 1));
+    assert!(lossy(&|builder| builder.counts_mut().damaged_anchors = 1));
+    assert!(lossy(&|builder| builder.counts_mut().damaged_drop_reports = 1));
+    assert!(lossy(&|builder| builder.counts_mut().unreadable = 1));
+    let report = |total, by_reason| DropReport { pid: 41, new: 0, total, by_reason };
+    assert!(!lossy(&|builder| builder.drop_report(&report(0, [0; 4]))));
+    assert!(lossy(&|builder| builder.drop_report(&report(1, [0, 1, 0, 0]))));
+    assert!(lossy(&|builder| builder.drop_report(&report(0, [0, 1, 0, 0]))), "it contradicts itself");
+    assert!(lossy(&|builder| {
+        add(builder, &span(2, 1, "simpler_run.bind", 3_000, 1));
+    }));
+    assert!(
+        lossy(&|builder| {
+            add(builder, &span(1, 3, "simpler_run.bind.pack.copy", 1_020, 1));
+            add(builder, &span(1, 5, "simpler_run.bind.pack.copy.row.cell", 1_020, 1));
+        }),
+        "a parent is missing"
+    );
 }
 
 #[test]
