@@ -242,6 +242,18 @@ fn nobody_to_hear_the_warnings_changes_nothing_else() {
 }
 
 #[test]
+fn a_median_between_two_values_keeps_its_half() {
+    let root = |inv, dur| record(inv, &format!("depth=0 name=simpler_run ts={inv}0000 dur={dur} "));
+    for (durations, median) in [([10, 11], Value::from(10.5)), ([10, 12], Value::from(11))] {
+        let log = file("median.log", root(1, durations[0]) + &root(2, durations[1]));
+        let answer: Value = serde_json::from_str(stdout(&run(&["timing", "--json", &log]))).unwrap();
+        assert_eq!(answer["callables"][0]["root_median_ns"], median);
+        let answer: Value = serde_json::from_str(stdout(&run(&["check", "--json", &log]))).unwrap();
+        assert_eq!(answer["root_median_ns"], median);
+    }
+}
+
+#[test]
 fn the_trace_is_written_and_said() {
     let log = file("trace.log", whole(2));
     let out = file("trace.json", "");

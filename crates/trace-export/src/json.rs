@@ -222,18 +222,18 @@ fn stage<W: Write>(json: &mut Json<W>, stage: &Named) -> io::Result<()> {
     })
 }
 
-/// `<prefix>mean_ns` and the rest, in whole ns.
+/// `<prefix>mean_ns` and the rest, in whole ns but for a median between two values.
 fn statistics<W: Write>(json: &mut Json<W>, prefix: &str, stats: &Stats) -> io::Result<()> {
-    for (name, value) in [
-        ("mean_ns", stats.mean_ns),
-        ("median_ns", stats.median_ns as i64),
-        ("min_ns", stats.min_ns),
-        ("max_ns", stats.max_ns),
-    ] {
+    for (name, value) in [("mean_ns", stats.mean_ns), ("min_ns", stats.min_ns), ("max_ns", stats.max_ns)] {
         json.key(&format!("{prefix}{name}"))?;
         json.integer(value)?;
     }
-    Ok(())
+    json.key(&format!("{prefix}median_ns"))?;
+    if stats.median_ns.fract() == 0.0 {
+        json.integer(stats.median_ns as i64)
+    } else {
+        json.float(stats.median_ns)
+    }
 }
 
 /// A `hid` as the log writes it: 64 bits do not fit the numbers of every JSON reader.
