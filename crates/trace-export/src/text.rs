@@ -1,6 +1,8 @@
 //! Text tables, in the formats that other people's scripts parse.
 //!
-//! A value that the log does not hold is `–`, never 0, and no mean includes it.
+//! A value that the log does not hold is `–`, never 0, and no mean includes it. A device time that was
+//! measured as 0 is printed as 0, but the rounds table's means leave it out too: scripts that read the table
+//! expect the device's means over the rounds in which it worked.
 
 use simpler_trace_ingest::Reading;
 use simpler_trace_model::{CallTree, Callable, Facts, Node, Round, Rounds, Stage, Trace};
@@ -74,6 +76,13 @@ struct Column {
     value: fn(&Round) -> Option<i64>,
 }
 
+impl Column {
+    /// The value as far as a mean takes it: the host's as it is, any other unless it is 0.
+    fn averaged(&self, round: &Round) -> Option<i64> {
+        (self.value)(round).filter(|&ns| ns != 0 || self.title == HOST.title)
+    }
+}
+
 const HOST: Column = Column { title: "Host (us)", mean_title: "Avg Host", value: |round| round.host_ns };
 const DEVICE: Column =
     Column { title: "Device (us)", mean_title: "Avg Device", value: |round| round.device_ns };
@@ -112,7 +121,7 @@ pub fn rounds(out: &mut impl Write, rounds: &Rounds) -> io::Result<()> {
     let n = rounds.rounds.len();
     let mut means: Vec<String> = Vec::new();
     for column in &shown {
-        let mean = rounds.mean(column.value);
+        let mean = rounds.mean(|round| column.averaged(round));
         let text = us_or_missing(mean.map(|(ns, _)| ns));
         let share = match mean {
             Some((_, k)) if column.title == DEVICE.title => format!(" [{k}/{n}]"),
@@ -122,9 +131,9 @@ pub fn rounds(out: &mut impl Write, rounds: &Rounds) -> io::Result<()> {
     }
     writeln!(out, "  {}  ({n} rounds)", means.join("  |  "))?;
 
-    if let Some(host) = rounds.trimmed(HOST.value) {
+    if let Some(host) = rounds.trimmed(|round| HOST.averaged(round)) {
         write!(out, "  Trimmed Avg Host: {:.1} us", us(host.mean_ns))?;
-        if let Some(device) = rounds.trimmed(DEVICE.value) {
+        if let Some(device) = rounds.trimmed(|round| DEVICE.averaged(round)) {
             write!(out, "  |  Trimmed Avg Device: {:.1} us", us(device.mean_ns))?;
         }
         let each = host.dropped_each;

@@ -60,6 +60,41 @@ fn a_measured_zero_is_a_zero() {
     assert!(rounds.contains("Avg Host: 26000.0 us"));
 }
 
+/// A log of its own for each test, without envelopes, so that two equal device spans are two.
+fn log(name: &str, spans: &[(u64, u32, &str, i64, i64)]) -> Reading {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let line = |&(inv, depth, name, ts, dur): &(u64, u32, &str, i64, i64)| {
+        let attrs = if name.contains("device_wall") { "clk=dev" } else { "" };
+        format!(
+            "[STRACE] v=1 pid=1 tid=1 inv={inv} hid=a depth={depth} name={name} ts={ts} dur={dur} {attrs}\n"
+        )
+    };
+    std::fs::write(&path, spans.iter().map(line).collect::<String>()).unwrap();
+    read(&[Source::path(path)]).unwrap()
+}
+
+#[test]
+fn a_device_that_did_nothing_is_in_no_mean_but_the_hosts() {
+    let wall = "simpler_run.runner_run.device_wall";
+    let trace = log(
+        "device-zero.log",
+        &[
+            (1, 2, wall, 0, 8_000),
+            (1, 0, "simpler_run", 0, 20_000),
+            (2, 2, wall, 0, 0),
+            (2, 0, "simpler_run", 30_000, 0),
+        ],
+    )
+    .trace;
+    let mut out = Vec::new();
+    text::rounds(&mut out, &trace.rounds(&trace.callables()).unwrap()).unwrap();
+    let rounds = String::from_utf8(out).unwrap();
+    assert_eq!(row(&rounds, 1), ["1", "0.0", "0.0"]);
+    assert!(rounds.contains("  Avg Host: 10.0 us  |  Avg Device: 8.0 us [1/2]  (2 rounds)\n"), "{rounds}");
+}
+
+}
+
 #[test]
 fn columns_without_any_value_are_left_out() {
     let rounds = rounds("torn-in-header");
