@@ -166,17 +166,24 @@ fn line(out: &mut impl Write, depth: usize, leaf: &str, device: bool, ns: Option
 }
 
 /// The nodes of one level. Orchestrator and schedulers run side by side: where both are there, the window
-/// that they cover together takes their place.
+/// that they cover together takes their place, and what lies below either stands below it.
 fn level(out: &mut impl Write, tree: &CallTree, nodes: &[Node], depth: usize) -> io::Result<()> {
-    let of = |stage| nodes.iter().find(|node| node.stage == Some(stage));
-    let mut pair = of(Stage::Orch).zip(of(Stage::Sched));
-    let both = pair.is_some();
-    for node in nodes {
-        if both && matches!(node.stage, Some(Stage::Orch | Stage::Sched)) {
-            if let Some((orch, sched)) = pair.take() {
+    let of = |stage| nodes.iter().position(|node| node.stage == Some(stage));
+    let pair = of(Stage::Orch).zip(of(Stage::Sched));
+    for (at, node) in nodes.iter().enumerate() {
+        if let Some((orch, sched)) = pair.filter(|&(orch, sched)| at == orch || at == sched) {
+            if at == orch.min(sched) {
+                let (orch, sched) = (&nodes[orch], &nodes[sched]);
                 line(out, depth, "Effective", true, tree.effective_median_ns)?;
-                let (orch, sched) = (us(orch.median_ns), us(sched.median_ns));
-                writeln!(out, "{:1$}orch {orch:.1}  ∥  sched {sched:.1}   (concurrent)", "", 2 * depth + 2)?;
+                let (orch_us, sched_us) = (us(orch.median_ns), us(sched.median_ns));
+                writeln!(
+                    out,
+                    "{:1$}orch {orch_us:.1}  ∥  sched {sched_us:.1}   (concurrent)",
+                    "",
+                    2 * depth + 2
+                )?;
+                level(out, tree, &orch.children, depth + 2)?;
+                level(out, tree, &sched.children, depth + 2)?;
             }
             continue;
         }

@@ -93,6 +93,38 @@ fn a_device_that_did_nothing_is_in_no_mean_but_the_hosts() {
     assert!(rounds.contains("  Avg Host: 10.0 us  |  Avg Device: 8.0 us [1/2]  (2 rounds)\n"), "{rounds}");
 }
 
+#[test]
+fn what_runs_below_orchestrator_and_schedulers_is_drawn_below_their_window() {
+    let wall = "simpler_run.runner_run.device_wall";
+    let [orch, sched] = ["orch", "sched"].map(|name| format!("{wall}.{name}"));
+    let [submit, first] = [format!("{orch}.submit"), format!("{sched}.first")];
+    let trace = log(
+        "below-window.log",
+        &[
+            (1, 2, wall, 0, 8_000),
+            (1, 3, &orch, 0, 4_000),
+            (1, 4, &submit, 0, 1_000),
+            (1, 3, &sched, 1_000, 6_000),
+            (1, 4, &first, 1_000, 2_000),
+            (1, 1, "simpler_run.runner_run", 0, 9_000),
+            (1, 0, "simpler_run", 0, 10_000),
+        ],
+    )
+    .trace;
+    let mut out = Vec::new();
+    text::tree(&mut out, &trace, &trace.callables()).unwrap();
+    let tree = String::from_utf8(out).unwrap();
+    let lines: Vec<&str> = tree.lines().skip(4).map(str::trim_end).collect();
+    assert_eq!(
+        lines[..4],
+        [
+            "      Effective              [dev]           7.0 us",
+            "        orch 4.0  ∥  sched 6.0   (concurrent)",
+            "          submit                 [dev]           1.0 us",
+            "          first                  [dev]           2.0 us",
+        ],
+        "{tree}"
+    );
 }
 
 #[test]
