@@ -30,7 +30,9 @@ impl Logs {
         let names: Vec<String> = self.logs.iter().map(|log| log.display().to_string()).collect();
         let names = names.join(", ");
         let heads = reading.trace.counts().heads;
-        Some(if reading.bytes == 0 {
+        Some(if reading.bytes == 0 && reading.trace.counts().unreadable > 0 {
+            format!("no [STRACE] markers found: {names} cannot be unpacked or read")
+        } else if reading.bytes == 0 {
             format!("no [STRACE] markers found: {names} is empty")
         } else if heads > 0 {
             format!("no complete [STRACE] record found in {names}, only {heads} damaged")

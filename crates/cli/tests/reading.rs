@@ -242,6 +242,21 @@ fn nobody_to_hear_the_warnings_changes_nothing_else() {
 }
 
 #[test]
+fn a_packed_log_that_yields_nothing_is_not_called_empty() {
+    let cut = file("cut.log.gz", [0x1f, 0x8b, 8, 0, 0, 0]);
+    let noise = file("noise.log.zst", [0x28, 0xb5, 0x2f, 0xfd, 0xff, 0xff, 0xff, 0xff, 0xff]);
+    for log in [&cut, &noise] {
+        let output = run(&["timing", log]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(
+            stderr(&output).ends_with(&format!("{log} cannot be unpacked or read\n")),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
 fn a_median_between_two_values_keeps_its_half() {
     let root = |inv, dur| record(inv, &format!("depth=0 name=simpler_run ts={inv}0000 dur={dur} "));
     for (durations, median) in [([10, 11], Value::from(10.5)), ([10, 12], Value::from(11))] {
