@@ -141,7 +141,7 @@ impl Compiler {
                 digest: embed::digest(&bytes),
             });
         }
-        let section = SourceFile::new("simpler_kernels_section.c", embed::section_source(&embedded));
+        let section = SourceFile::new(SECTION_SOURCE, embed::section_source(&embedded));
         let orchestration =
             self.object(&callable.orchestration, &[&callable.orchestration, &section], &callable.headers)?;
         Ok(CallableObjects {
@@ -276,6 +276,9 @@ fn at(path: &Path, source: io::Error) -> CompileError {
     CompileError { what: path.display().to_string(), kind: CompileErrorKind::Cache(source) }
 }
 
+/// The generated source that an orchestration is compiled with.
+const SECTION_SOURCE: &str = "simpler_kernels_section.c";
+
 fn check_names(callable: &CallableSource) -> Result<(), CompileError> {
     let refuse = |file: &SourceFile, why: &'static str| {
         Err(CompileError { what: file.name.clone().into_owned(), kind: CompileErrorKind::Name(why) })
@@ -284,6 +287,9 @@ fn check_names(callable: &CallableSource) -> Result<(), CompileError> {
     for source in sources.clone() {
         if !source.name.ends_with(".c") {
             return refuse(source, "a source's name ends in .c");
+        }
+        if source.name == SECTION_SOURCE {
+            return refuse(source, "the source that names the kernels is written under this name");
         }
     }
     for file in sources.chain(&callable.headers) {

@@ -125,6 +125,9 @@ fn names_that_leave_the_folder_are_refused() {
         let error = compiler.compile(&bad).unwrap_err();
         assert!(matches!(error.kind, CompileErrorKind::Name(_)), "{name}: {error}");
     }
+    let mut generated = callable(KERNEL);
+    generated.orchestration.name = "simpler_kernels_section.c".into();
+    assert!(matches!(compiler.compile(&generated).unwrap_err().kind, CompileErrorKind::Name(_)));
     let mut twice = callable(KERNEL);
     twice.headers.push(twice.headers[0].clone());
     assert!(matches!(compiler.compile(&twice).unwrap_err().kind, CompileErrorKind::Name(_)));
