@@ -17,7 +17,8 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 const _: () = assert!(PAGE_BYTES_MIN.is_multiple_of(ALIGNMENT));
 
-/// All allocations of a chip, by address. Copies hold the lock shared, so that nothing is freed under them.
+/// All allocations of a chip, by address. A copy holds the lock, so that nothing is freed under it: shared to read
+/// device memory, and alone to write it, since two copies may name the same bytes.
 #[derive(Default)]
 pub(crate) struct Memory {
     mappings: RwLock<BTreeMap<u64, Mapping>>,
@@ -89,37 +90,38 @@ impl Memory {
     }
 
     pub(crate) fn copy_in(&self, dst: DeviceAddr, src: &[u8]) -> Result<(), PlatformError> {
-        self.with_range(dst, src.len(), |device| {
+        let mappings = self.mappings.write().unwrap_or_else(PoisonError::into_inner);
+        with_range(&mappings, dst, src.len(), |device| {
             // SAFETY: `device` has `src.len()` bytes inside one mapping, which a slice of the host's own
-            // cannot overlap, and which lives as long as the lock is held.
+            // cannot overlap, and which no other copy touches and nobody frees as long as the lock is held.
             unsafe { device.copy_from_nonoverlapping(NonNull::from(src).cast(), src.len()) };
         })
     }
 
     pub(crate) fn copy_out(&self, dst: &mut [u8], src: DeviceAddr) -> Result<(), PlatformError> {
         let bytes = dst.len();
-        self.with_range(src, bytes, |device| {
-            // SAFETY: as in `copy_in`; the mapping's bytes are always initialised.
+        let mappings = self.mappings.read().unwrap_or_else(PoisonError::into_inner);
+        with_range(&mappings, src, bytes, |device| {
+            // SAFETY: as in `copy_in`, but for copies that read; the mapping's bytes are always initialised.
             unsafe { device.copy_to_nonoverlapping(NonNull::from(dst).cast(), bytes) };
         })
     }
+}
 
-    /// Calls `copy` with the host pointer of a device range that lies inside one allocation.
-    fn with_range(
-        &self,
-        addr: DeviceAddr,
-        bytes: usize,
-        copy: impl FnOnce(NonNull<u8>),
-    ) -> Result<(), PlatformError> {
-        let mappings = self.mappings.read().unwrap_or_else(PoisonError::into_inner);
-        let refused = PlatformError::BadRange { addr: addr.0, bytes };
-        let Some((start, mapping)) = mappings.range(..=addr.0).next_back() else { return Err(refused) };
-        let offset = (addr.0 - start) as usize;
-        if offset >= mapping.bytes || bytes > mapping.bytes - offset {
-            return Err(refused);
-        }
-        // SAFETY: the offset is inside the mapping.
-        copy(unsafe { mapping.start.add(offset) });
-        Ok(())
+/// Calls `copy` with the host pointer of a device range that lies inside one allocation.
+fn with_range(
+    mappings: &BTreeMap<u64, Mapping>,
+    addr: DeviceAddr,
+    bytes: usize,
+    copy: impl FnOnce(NonNull<u8>),
+) -> Result<(), PlatformError> {
+    let refused = PlatformError::BadRange { addr: addr.0, bytes };
+    let Some((start, mapping)) = mappings.range(..=addr.0).next_back() else { return Err(refused) };
+    let offset = (addr.0 - start) as usize;
+    if offset >= mapping.bytes || bytes > mapping.bytes - offset {
+        return Err(refused);
     }
+    // SAFETY: the offset is inside the mapping.
+    copy(unsafe { mapping.start.add(offset) });
+    Ok(())
 }
