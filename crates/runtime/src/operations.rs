@@ -73,15 +73,16 @@ unsafe fn behind<'a, O: Operations>(run: *mut SimplerRun) -> Option<&'a mut O> {
 }
 
 unsafe extern "C" fn submit_task<O: Operations>(run: *mut SimplerRun, task: *const SimplerTask) -> i64 {
-    guarded(i64::from(-(code::INVALID_ARGUMENTS as i32)), || {
-        // SAFETY: the header: all calls come from the entry, one at a time.
-        let Some(operations) = (unsafe { behind::<O>(run) }) else {
+    let operation = |operations: Option<&mut O>| {
+        let Some(operations) = operations else {
             return -i64::from(code::INVALID_ARGUMENTS);
         };
         // SAFETY: null, or a task of the caller that lives through the call.
         let task = unsafe { task.as_ref() };
         submit(operations, task).map_or_else(|code| -i64::from(code), i64::from)
-    })
+    };
+    // SAFETY: the header: all calls come from the entry, one at a time.
+    unsafe { guarded(run, "submit_task", -i64::from(code::EXPLICIT_FATAL), operation) }
 }
 
 fn submit<O: Operations>(operations: &mut O, task: Option<&SimplerTask>) -> Result<u32, u32> {
@@ -165,43 +166,44 @@ fn checked_kernel<O: Operations>(operations: &O, task: &SimplerTask) -> Result<u
 }
 
 unsafe extern "C" fn core_count<O: Operations>(run: *mut SimplerRun, kind: c_int) -> u32 {
-    guarded(0, || {
-        let kind = match kind {
-            0 => CoreKind::Aic,
-            1 => CoreKind::Aiv,
-            _ => return 0,
-        };
-        // SAFETY: the header: all calls come from the entry, one at a time.
-        unsafe { behind::<O>(run) }.map_or(0, |operations| operations.core_count(kind))
-    })
+    let kind = match kind {
+        0 => CoreKind::Aic,
+        1 => CoreKind::Aiv,
+        _ => return 0,
+    };
+    let operation =
+        |operations: Option<&mut O>| operations.map_or(0, |operations| operations.core_count(kind));
+    // SAFETY: the header: all calls come from the entry, one at a time.
+    unsafe { guarded(run, "core_count", 0, operation) }
 }
 
 unsafe extern "C" fn is_fatal<O: Operations>(run: *mut SimplerRun) -> c_int {
-    guarded(1, || {
-        // SAFETY: the header: all calls come from the entry, one at a time.
-        unsafe { behind::<O>(run) }.map_or(1, |operations| c_int::from(operations.is_fatal()))
-    })
+    let operation =
+        |operations: Option<&mut O>| operations.map_or(1, |operations| c_int::from(operations.is_fatal()));
+    // SAFETY: the header: all calls come from the entry, one at a time.
+    unsafe { guarded(run, "is_fatal", 1, operation) }
 }
 
 unsafe extern "C" fn report_fatal<O: Operations>(run: *mut SimplerRun, text: *const c_char) {
-    guarded((), || {
+    let operation = |operations: Option<&mut O>| {
         let mut buffer = [0; FATAL_TEXT_BYTES];
         // SAFETY: null, or a string of the caller that lives through the call.
         let text = unsafe { copied_text(text, &mut buffer) };
-        // SAFETY: the header: all calls come from the entry, one at a time.
-        if let Some(operations) = unsafe { behind::<O>(run) } {
+        if let Some(operations) = operations {
             operations.fail(GraphError { code: code::EXPLICIT_FATAL, text: text.into_owned() });
         }
-    });
+    };
+    // SAFETY: the header: all calls come from the entry, one at a time.
+    unsafe { guarded(run, "report_fatal", (), operation) }
 }
 
 unsafe extern "C" fn log<O: Operations>(
-    _run: *mut SimplerRun,
+    run: *mut SimplerRun,
     level: c_int,
     func: *const c_char,
     text: *const c_char,
 ) {
-    guarded((), || {
+    let operation = |_: Option<&mut O>| {
         let level = Level::round_record(level);
         if !simpler_host_log::enabled(level) {
             return;
@@ -212,12 +214,39 @@ unsafe extern "C" fn log<O: Operations>(
         // SAFETY: as above.
         let text = unsafe { copied_text(text, &mut text_buffer) };
         simpler_host_log::log(level, &func, None, format_args!("{text}"));
-    });
+    };
+    // SAFETY: the header: all calls come from the entry, one at a time.
+    unsafe { guarded(run, "log", (), operation) }
 }
 
-/// Runs one operation; a panic in it becomes `otherwise`.
-fn guarded<R>(otherwise: R, operation: impl FnOnce() -> R) -> R {
-    catch_unwind(AssertUnwindSafe(operation)).unwrap_or(otherwise)
+/// Runs one operation; a panic in it fails the run and becomes `otherwise`.
+///
+/// # Safety
+/// As for [`behind`].
+unsafe fn guarded<O: Operations, R>(
+    run: *mut SimplerRun,
+    name: &str,
+    otherwise: R,
+    operation: impl FnOnce(Option<&mut O>) -> R,
+) -> R {
+    // SAFETY: the caller's obligations.
+    let attempt = || operation(unsafe { behind::<O>(run) });
+    let panic = match catch_unwind(AssertUnwindSafe(attempt)) {
+        Ok(value) => return value,
+        Err(panic) => panic,
+    };
+    // Dropping the payload could panic again.
+    std::mem::forget(panic);
+    let fail = || {
+        // SAFETY: as above; the reference that the operation had is gone.
+        if let Some(operations) = unsafe { behind::<O>(run) } {
+            let text = format!("{name} panicked; this is an error of the runtime");
+            operations.fail(GraphError { code: code::EXPLICIT_FATAL, text });
+        }
+    };
+    // One that cannot even fail the run has nothing left to try.
+    let _ = catch_unwind(AssertUnwindSafe(fail));
+    otherwise
 }
 
 pub(crate) fn invalid(text: impl std::fmt::Display) -> GraphError {
@@ -249,4 +278,62 @@ unsafe fn copied_text<'a>(text: *const c_char, buffer: &'a mut [u8]) -> std::bor
         buffer[..length].copy_from_slice(&bytes[..length]);
     }
     String::from_utf8_lossy(&buffer[..length])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Panics wherever it is asked for something.
+    #[derive(Default)]
+    struct Panicking {
+        failed: Vec<GraphError>,
+    }
+
+    impl Operations for Panicking {
+        fn kernel_kind(&self, _: usize) -> Option<CoreKind> {
+            panic!("kernel_kind")
+        }
+        fn take_arguments(&mut self) -> Vec<TaskArg> {
+            panic!("take_arguments")
+        }
+        fn return_arguments(&mut self, _: Vec<TaskArg>) {}
+        fn submit(&mut self, _: CheckedTask<'_>) -> Result<u32, GraphError> {
+            panic!("submit")
+        }
+        fn core_count(&self, _: CoreKind) -> u32 {
+            panic!("core_count")
+        }
+        fn is_fatal(&self) -> bool {
+            panic!("is_fatal")
+        }
+        fn fail(&mut self, error: GraphError) {
+            self.failed.push(error);
+        }
+    }
+
+    #[test]
+    fn a_panic_in_an_operation_fails_the_run() {
+        let mut behind = Panicking::default();
+        let run: *mut SimplerRun = (&raw mut behind).cast();
+        let table = table::<Panicking>();
+        // SAFETY: the pointer that belongs to the table; a null task is allowed.
+        assert_eq!(unsafe { (table.submit_task)(run, std::ptr::null()) }, -i64::from(code::EXPLICIT_FATAL));
+        // SAFETY: as above.
+        assert_eq!(unsafe { (table.core_count)(run, 0) }, 0);
+        // SAFETY: as above.
+        assert_eq!(unsafe { (table.is_fatal)(run) }, 1);
+        let failed: Vec<_> = behind.failed.iter().map(|error| (error.code, error.text.as_str())).collect();
+        assert_eq!(
+            failed,
+            ["submit_task", "core_count", "is_fatal"]
+                .map(|name| (
+                    code::EXPLICIT_FATAL,
+                    format!("{name} panicked; this is an error of the runtime")
+                ))
+                .iter()
+                .map(|(code, text)| (*code, text.as_str()))
+                .collect::<Vec<_>>()
+        );
+    }
 }
