@@ -317,7 +317,9 @@ impl ChipRuntime {
                     let end = usize::try_from(tensor.bytes)
                         .ok()
                         .and_then(|bytes| bytes.checked_next_multiple_of(STAGING_ALIGNMENT))
-                        .and_then(|bytes| staged_bytes.checked_add(bytes));
+                        .and_then(|bytes| staged_bytes.checked_add(bytes))
+                        // More than this is no slice, and has no next power of two.
+                        .filter(|bytes| *bytes <= isize::MAX as usize);
                     staged_bytes = end.ok_or_else(|| {
                         RunError::invalid(format!("tensor {index} of {} bytes is too large", tensor.bytes))
                     })?;
