@@ -57,7 +57,9 @@ impl OnChip {
         self.words[..prompt.len()].copy_from_slice(prompt);
         let words = self.words.as_mut_ptr().expose_provenance() as u64;
         let args = self.session.prefill_args(&self.buffers, words, prompt.len() as u32).unwrap();
-        self.runtime.run(self.prefill, &args).unwrap();
+        // SAFETY: the arguments name this model's words, which nobody touches meanwhile, and buffers of this chip; the
+        // objects are compiled from the built-in sources.
+        unsafe { self.runtime.run(self.prefill, &args) }.unwrap();
         self.words[prompt.len()]
     }
 
@@ -65,7 +67,8 @@ impl OnChip {
     fn decode(&mut self, position: usize) -> u32 {
         let words = self.words.as_mut_ptr().expose_provenance() as u64;
         let args = self.session.decode_args(&self.buffers, words, position as u32).unwrap();
-        self.runtime.run(self.decode, &args).unwrap();
+        // SAFETY: as in `prefill`.
+        unsafe { self.runtime.run(self.decode, &args) }.unwrap();
         self.words[position + 1]
     }
 

@@ -107,7 +107,8 @@ pub trait Platform: Send + Sync {
 pub trait Launched: Send {
     /// Whether all threads have ended.
     fn is_done(&self) -> bool;
-    /// Waits for all threads; their memory effects are then visible.
+    /// Waits for all threads, and for every core to return from its kernel; their memory effects are then visible
+    /// and nothing of the launch touches memory any more. A kernel that never returns keeps this from returning.
     fn wait(self: Box<Self>) -> Outcome;
 }
 
@@ -148,10 +149,15 @@ pub trait LoadedObject: Send + Sync {
 
 /// The registers of the AICores (RUNTIME §3.6). Every access is atomic.
 pub trait Registers: Sync {
-    /// Claims `core` for an AICPU thread and tells it where its two payloads are (the handshake). They must
-    /// stay where they are until the launch has ended; payload `value & 1` belongs to the core from the write
-    /// of `value` until its FIN.
-    fn attach(&self, core: usize, thread_index: usize, payloads: *const [DispatchPayload; 2]);
+    /// Claims `core` for an AICPU thread and tells it where its two payloads are (the handshake). Payload
+    /// `value & 1` belongs to the core from the write of `value` until its FIN.
+    ///
+    /// # Safety
+    /// - `payloads` is the address of two initialised payloads that stay there until the launch has ended.
+    /// - A payload is not written while it belongs to the core.
+    /// - The kernel of a payload that a write publishes is 0 or a value of [`Platform::load_kernel`], and its
+    ///   arguments are those that the kernel expects.
+    unsafe fn attach(&self, core: usize, thread_index: usize, payloads: *const [DispatchPayload; 2]);
     /// Release store: publishes the payload of parity `value & 1` and rings the core. `value` is not 0, below
     /// 2^62, and differs from the one before; a write before the last one's ACK replaces it.
     fn write_data_main_base(&self, core: usize, value: u64);

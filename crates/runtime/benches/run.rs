@@ -71,7 +71,7 @@ fn measure(chip: &ChipRuntime, layers: u64, width: u64, work: u64) {
     let (mut runs, mut plain) = (Vec::new(), Vec::new());
     for _ in 0..REPETITIONS {
         let start = Instant::now();
-        chip.run(id, &args).unwrap();
+        support::run(chip, id, &args).unwrap();
         runs.push(start.elapsed().as_nanos() as u64);
         plain.push(plain_loop(&callable, &recording));
     }

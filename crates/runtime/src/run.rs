@@ -50,8 +50,7 @@ pub struct CallableId(usize);
 
 /// A tensor argument of a run.
 ///
-/// `tensor.address_space` says whose memory it is. Host memory must stay readable through the run, and writable
-/// unless the use is INPUT or NO_DEP: `tensor.bytes` bytes at `tensor.addr`. Nothing can check that.
+/// `tensor.address_space` says whose memory it is; see [`ChipRuntime::run`] for what the caller vouches for.
 #[derive(Clone, Copy, Debug)]
 pub struct ChipArg {
     /// The view. `start_offset` and `extent` are the orchestration's business; the whole buffer is staged.
@@ -235,13 +234,19 @@ impl ChipRuntime {
         Ok(self.platform.copy_to_host(dst, src)?)
     }
 
-    /// Runs a callable to its end and emits the run's spans.
+    /// Runs a callable to its end and emits the run's spans. It returns only when every kernel has: one that never
+    /// does keeps the run from ending, which an ERROR record then says.
     ///
     /// # Errors
-    /// Code −1 when the callable is unknown, the runtime lost a core in an earlier run, or the device refuses
-    /// something; else the run's own code. Whatever the error, `validate` and the root span are emitted once the run
-    /// has begun, and but for a lost core the next run starts afresh.
-    pub fn run(&self, callable: CallableId, args: &RunArgs) -> Result<(), RunError> {
+    /// Code −1 when the callable is unknown or the device refuses something; else the run's own code. Whatever the
+    /// error, `validate` and the root span are emitted once the run has begun, and the next run starts afresh.
+    ///
+    /// # Safety
+    /// - A tensor in host memory names `bytes` bytes at `addr` that nobody writes during the call; unless its use is
+    ///   INPUT or NO_DEP they are writable and nobody reads them either.
+    /// - A tensor in device memory names memory of this runtime's device.
+    /// - The callable's objects keep to the kernel headers: on a simulated chip they are code of this process.
+    pub unsafe fn run(&self, callable: CallableId, args: &RunArgs) -> Result<(), RunError> {
         let mut state = self.state();
         let Some(callable) = state.callables.get(callable.0).cloned() else {
             return Err(RunError::refused("the callable is not registered"));
@@ -344,7 +349,7 @@ impl ChipRuntime {
                 let bytes = tensor.bytes as usize;
                 next += bytes.next_multiple_of(STAGING_ALIGNMENT) as u64;
                 if matches!(arg_use, ArgUse::Input | ArgUse::InOut | ArgUse::NoDep) {
-                    // SAFETY: not null, and the caller vouches for the buffer (see `ChipArg`).
+                    // SAFETY: not null, and the caller vouches for the buffer (see `run`).
                     let host = unsafe { std::slice::from_raw_parts(tensor.addr as *const u8, bytes) };
                     self.platform.copy_to_device(DeviceAddr(bound.addr), host)?;
                 }
@@ -469,7 +474,7 @@ impl ChipRuntime {
         }
         let mut result = Ok(());
         for lease in state.leases.drain(..) {
-            // SAFETY: not null, and the caller vouches for the buffer and lends it for the run (see `ChipArg`).
+            // SAFETY: not null, and the caller vouches for the buffer and lends it for the run (see `run`).
             let host = unsafe { std::slice::from_raw_parts_mut(lease.host as *mut u8, lease.bytes) };
             result = result.and(self.platform.copy_to_host(host, DeviceAddr(lease.device)));
         }

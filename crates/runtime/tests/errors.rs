@@ -130,10 +130,10 @@ fn fault(chip: &ChipRuntime, fault: u64, count: u64) -> RunError {
     let mut x = vec![1.0; 1024];
     let before = x.clone();
     let args = RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![fault, count] };
-    let error = chip.run(id, &args).expect_err("the run must fail");
+    let error = run(chip, id, &args).expect_err("the run must fail");
     assert_eq!(x, before, "results of a failed run are not copied back");
     let args = RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![0, 0] };
-    chip.run(id, &args).unwrap_or_else(|again| panic!("fault {fault}, then {again}"));
+    run(chip, id, &args).unwrap_or_else(|again| panic!("fault {fault}, then {again}"));
     assert_eq!(x, vec![2.0; 1024], "after fault {fault}");
     error
 }
@@ -174,7 +174,7 @@ fn too_few_arguments_are_code_5() {
         RunArgs { tensors: vec![], scalars: vec![0, 0] },
         RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![0] },
     ] {
-        let error = chip.run(id, &args).unwrap_err();
+        let error = run(&chip, id, &args).unwrap_err();
         assert_eq!(error.code, -5, "{error}");
         assert!(error.text.contains("at least 1 and 2 are expected"), "{error}");
     }
@@ -189,13 +189,26 @@ fn arguments_that_bind_cannot_stage_are_code_5() {
     let null = ChipArg { tensor: SimplerTensor { addr: 0, ..good.tensor }, ..good };
     let elsewhere = ChipArg { tensor: SimplerTensor { address_space: 2, ..good.tensor }, ..good };
     let endless = ChipArg { tensor: SimplerTensor { bytes: u64::MAX, ..good.tensor }, ..good };
-    for tensors in [vec![null], vec![elsewhere], vec![endless], vec![good; 257]] {
-        let error = chip.run(id, &RunArgs { tensors, scalars: vec![0, 0] }).unwrap_err();
+    // One byte more than a slice may have, and two that have as many together.
+    let half = 1_u64 << 62;
+    let huge = ChipArg { tensor: SimplerTensor { bytes: 2 * half, ..good.tensor }, ..good };
+    let halves = ChipArg { tensor: SimplerTensor { bytes: half, ..good.tensor }, ..good };
+    let refused = [
+        vec![null],
+        vec![elsewhere],
+        vec![endless],
+        vec![huge],
+        vec![halves; 2],
+        vec![halves; 3],
+        vec![good; 257],
+    ];
+    for tensors in refused {
+        let error = run(&chip, id, &RunArgs { tensors, scalars: vec![0, 0] }).unwrap_err();
         assert_eq!(error.code, -5, "{error}");
     }
     let scalars = vec![0; 129];
-    assert_eq!(chip.run(id, &RunArgs { tensors: vec![good], scalars }).unwrap_err().code, -5);
-    chip.run(id, &RunArgs { tensors: vec![good], scalars: vec![0, 0] }).unwrap();
+    assert_eq!(run(&chip, id, &RunArgs { tensors: vec![good], scalars }).unwrap_err().code, -5);
+    run(&chip, id, &RunArgs { tensors: vec![good], scalars: vec![0, 0] }).unwrap();
     assert_eq!(x, [2.0; 4]);
 }
 
@@ -270,7 +283,7 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
 "#;
     let chip = impatient(100);
     let id = chip.register(&image("late", LATE, &[])).unwrap();
-    let error = chip.run(id, &RunArgs::default()).unwrap_err();
+    let error = run(&chip, id, &RunArgs::default()).unwrap_err();
     assert_eq!(error.code, -100, "{error}");
     assert!(error.text.contains("sub-class 5"), "{error}");
     fault(&chip, 30, 0);
@@ -307,7 +320,7 @@ fn an_orchestration_object_without_an_entry_is_refused_at_its_first_run() {
     let image = image("no_entry", "#include \"submit.h\"\nint other_word;\n", &[]);
     let id = chip.register(&image).unwrap();
     for _ in 0..2 {
-        let error = chip.run(id, &RunArgs::default()).unwrap_err();
+        let error = run(&chip, id, &RunArgs::default()).unwrap_err();
         assert_eq!(error.code, -5, "{error}");
         assert!(error.text.contains("aicpu_orchestration_entry"), "{error}");
     }
@@ -318,5 +331,5 @@ fn an_orchestration_object_without_an_entry_is_refused_at_its_first_run() {
 fn an_unregistered_callable_is_refused() {
     let (one, two) = (small_chip(), small_chip());
     let id = one.register(&faults()).unwrap();
-    assert_eq!(two.run(id, &RunArgs::default()).unwrap_err().code, -1);
+    assert_eq!(run(&two, id, &RunArgs::default()).unwrap_err().code, -1);
 }

@@ -191,7 +191,7 @@ proptest! {
         let mut expected = buffers.clone();
         replay(&words, &mut expected);
         let tensors = buffers.iter_mut().map(|buffer| host(buffer, ArgUse::InOut)).collect();
-        chip.run(*id, &RunArgs { tensors, scalars: words.clone() }).unwrap();
+        run(chip, *id, &RunArgs { tensors, scalars: words.clone() }).unwrap();
         for (got, expected) in buffers.iter().flatten().zip(expected.iter().flatten()) {
             prop_assert!((got - expected).abs() <= 1e-3 * (1.0 + expected.abs()), "{} is not {}", got, expected);
         }

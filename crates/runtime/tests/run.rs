@@ -54,7 +54,7 @@ fn a_chain_of_tasks_computes_in_order() {
             tensors: vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)],
             scalars: vec![tasks],
         };
-        chip.run(id, &args).unwrap_or_else(|error| panic!("{tasks} tasks: {error}"));
+        run(&chip, id, &args).unwrap_or_else(|error| panic!("{tasks} tasks: {error}"));
         for (x, y) in x.iter().zip(&y) {
             assert_eq!(*y, chain_result(*x, tasks), "{tasks} tasks");
         }
@@ -101,7 +101,7 @@ fn a_diamond_joins_both_of_its_sides() {
         let mut x = vec![1.5; 1000];
         let mut d = vec![-1.0; 1000];
         let tensors = vec![host(&mut x, ArgUse::Input), host(&mut d, ArgUse::InOut)];
-        chip.run(id, &RunArgs { tensors, scalars: vec![] }).unwrap();
+        run(&chip, id, &RunArgs { tensors, scalars: vec![] }).unwrap();
         assert!(d.iter().all(|d| *d == 4.0 * 1.5 + 3.0), "{:?}", &d[..4]);
     }
 }
@@ -119,13 +119,13 @@ fn device_tensors_stay_where_they_are_between_runs() {
     };
     args.tensors[0].tensor.shapes[0] = 64;
     args.tensors[1].tensor.shapes[0] = 64;
-    chip.run(id, &args).unwrap();
+    run(&chip, id, &args).unwrap();
     let mut result = vec![0; 256];
     chip.copy_from(&mut result, y).unwrap();
     assert_eq!(result, bytes(chain_result(3.0, 10)));
     // The result of the first run is the source of the second.
     args.tensors.swap(0, 1);
-    chip.run(id, &args).unwrap();
+    run(&chip, id, &args).unwrap();
     chip.copy_from(&mut result, x).unwrap();
     assert_eq!(result, bytes(chain_result(chain_result(3.0, 10), 10)));
     chip.free(x).unwrap();
@@ -182,7 +182,7 @@ fn an_empty_run_is_a_run() {
     let chip = small_chip();
     let id = chip.register(&image("empty", empty, &[])).unwrap();
     for _ in 0..100 {
-        chip.run(id, &RunArgs::default()).unwrap();
+        run(&chip, id, &RunArgs::default()).unwrap();
     }
 }
 
@@ -210,7 +210,7 @@ fn two_chips_of_one_process_run_at_the_same_time() {
                     let mut x = vec![thread as f32; 16];
                     let mut y = vec![0.0; 16];
                     let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)];
-                    chip.run(id, &RunArgs { tensors, scalars: vec![round] }).unwrap();
+                    run(&chip, id, &RunArgs { tensors, scalars: vec![round] }).unwrap();
                     assert_eq!(y, vec![chain_result(thread as f32, round); 16]);
                 }
             });
@@ -230,7 +230,7 @@ fn runs_of_several_threads_on_one_chip_take_turns() {
                 let mut y = vec![0.0; 16];
                 for _ in 0..10 {
                     let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)];
-                    chip.run(id, &RunArgs { tensors, scalars: vec![5] }).unwrap();
+                    run(chip, id, &RunArgs { tensors, scalars: vec![5] }).unwrap();
                     assert_eq!(y, vec![chain_result(thread as f32, 5); 16]);
                 }
             });
@@ -275,7 +275,7 @@ fn wide_layers_lose_no_task_and_no_wake_up() {
             let mut a: Vec<f32> = (0..width).map(|i| i as f32).collect();
             let mut b = vec![0.0; width as usize];
             let tensors = vec![host(&mut a, ArgUse::InOut), host(&mut b, ArgUse::InOut)];
-            chip.run(id, &RunArgs { tensors, scalars: vec![layers, width] }).unwrap();
+            run(&chip, id, &RunArgs { tensors, scalars: vec![layers, width] }).unwrap();
             for (i, value) in a.iter().enumerate() {
                 let expected = (0..layers).fold(i as f32, |value, _| value * 2.0 + i as f32);
                 assert_eq!(*value, expected, "{width} wide, {layers} layers, column {i}");

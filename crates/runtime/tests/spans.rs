@@ -58,10 +58,10 @@ fn a_run_explains_itself_in_the_log() {
         RunArgs { tensors: vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)], scalars: vec![] };
     const RUNS: usize = 20;
     for _ in 0..RUNS {
-        chip.run(id, &args).unwrap();
+        run(&chip, id, &args).unwrap();
     }
     args.scalars.push(1);
-    chip.run(id, &args).unwrap_err();
+    run(&chip, id, &args).unwrap_err();
 
     let spans = log::spans(directory.path());
     let mut runs = Vec::new();

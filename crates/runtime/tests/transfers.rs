@@ -125,7 +125,7 @@ fn a_warm_run_moves_its_arguments_and_allocates_nothing_per_task() {
         let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::InOut)];
         let args = RunArgs { tensors, scalars: vec![tasks] };
         let before = ALLOCATIONS.load(Ordering::Relaxed);
-        chip.run(id, &args).unwrap();
+        run(&chip, id, &args).unwrap();
         ALLOCATIONS.load(Ordering::Relaxed) - before
     };
 

@@ -93,7 +93,8 @@ fn step(
         }
     }
     for (core, payloads) in payloads.iter().enumerate() {
-        aicpu.registers().attach(core, 0, payloads);
+        // SAFETY: the program owns the payloads, and they are written as the protocol allows.
+        unsafe { aicpu.registers().attach(core, 0, payloads) };
     }
     for stage in 1..=STAGES as u64 {
         (0..width).for_each(|core| aicpu.registers().write_data_main_base(core, stage));
@@ -117,7 +118,8 @@ fn main() {
                 return 0;
             }
             let mut samples = Vec::with_capacity(DISPATCHES);
-            aicpu.registers().attach(0, 0, &raw const payloads);
+            // SAFETY: the payloads live on until the launch has ended, and are not written after this.
+            unsafe { aicpu.registers().attach(0, 0, &raw const payloads) };
             for dispatch in 1..=DISPATCHES as u64 {
                 let started = Instant::now();
                 aicpu.registers().write_data_main_base(0, dispatch);

@@ -12,6 +12,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use simpler_platform::{Cond, CondState, DispatchPayload, Registers};
+use std::time::Duration;
+
 use simpler_relax::{EventCount, Relax};
 
 use crate::board::{Apart, Board, Claim};
@@ -22,6 +24,8 @@ const STATE_BITS: u32 = 2;
 const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
 /// Dispatch values are below this.
 const DISPATCH_LIMIT: u64 = 1 << (u64::BITS - STATE_BITS);
+/// How long a thread that lost its CPU between FIN and letting go may take to get it back: a few time slices.
+const LET_GO_TIME: Duration = Duration::from_millis(20);
 /// No AICPU thread has attached the core.
 const NO_OWNER: usize = usize::MAX;
 
@@ -94,10 +98,10 @@ impl Cores {
 
     /// Waits until no core is rung or in a kernel. Nothing may ring cores meanwhile.
     pub(crate) fn wait_until_quiet(&self) {
-        // A core lets go of its last task within a microsecond of its FIN, so this is hardly ever a wait, and
-        // not worth a bell at the end of every task. Only after an error exit may a kernel still be running;
-        // that is noticed at the end of a park slice.
-        let mut relax = Relax::new();
+        // A core lets go of its last task right after its FIN, so this is hardly ever a wait, and not worth a bell at
+        // the end of every task. If the core's thread has lost its CPU in between, a yield gives it one. Only after
+        // an error exit may a kernel still be running; its end is noticed at the end of a park slice.
+        let mut relax = Relax::yielding_for(LET_GO_TIME);
         while !self.board.is_quiet() {
             relax.wait(&self.nobody, self.nobody.epoch());
         }
@@ -151,10 +155,17 @@ impl Cores {
             let dispatch = core.data_main_base.0.load(Ordering::Acquire);
             // ORDERING: Relaxed: only the claimant writes COND, and a claim sees what the last one wrote.
             let last = unpack(core.cond.0.load(Ordering::Relaxed)).dispatch;
-            if dispatch != 0 && dispatch != last {
+            let runs = dispatch != 0 && dispatch != last;
+            if runs {
                 self.run(core, dispatch);
             }
+            // ORDERING: Relaxed: stored before the register was written, which was acquired.
+            let owner = core.owner.load(Ordering::Relaxed);
             claim = held.settle();
+            // After letting go: the thread that is woken may take this one's CPU, and end the launch.
+            if runs {
+                self.aicpu_bell(owner).notify_one();
+            }
         }
     }
 
@@ -183,13 +194,11 @@ impl Cores {
         }
         // ORDERING: Release: pairs with the Acquire in `cond`: who sees FIN sees the kernel's writes.
         core.cond.0.store(pack(Cond { state: CondState::Fin, dispatch }), Ordering::Release);
-        // ORDERING: Relaxed: stored before the register was written, which was acquired.
-        self.aicpu_bell(core.owner.load(Ordering::Relaxed)).notify_one();
     }
 }
 
 impl Registers for Cores {
-    fn attach(&self, core: usize, thread_index: usize, payloads: *const [DispatchPayload; 2]) {
+    unsafe fn attach(&self, core: usize, thread_index: usize, payloads: *const [DispatchPayload; 2]) {
         let Some(core) = self.cores.get(core) else { return };
         // ORDERING: Relaxed: published by the first write of DATA_MAIN_BASE.
         core.owner.store(thread_index, Ordering::Relaxed);

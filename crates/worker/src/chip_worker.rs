@@ -57,9 +57,10 @@ fn hex(digest: &[u8; 32]) -> String {
 }
 
 impl Endpoint for ChipWorker {
-    fn run(&mut self, callable: &[u8; 32], args: &RunArgs) -> Result<(), RunError> {
+    unsafe fn run(&mut self, callable: &[u8; 32], args: &RunArgs) -> Result<(), RunError> {
         let (_, id) = self.slots[self.slot(callable)?];
-        self.runtime.run(id, args)
+        // SAFETY: the caller's obligations.
+        unsafe { self.runtime.run(id, args) }
     }
 
     fn prepare(&mut self, callable: &[u8; 32]) -> Result<u64, RunError> {

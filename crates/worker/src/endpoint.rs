@@ -8,7 +8,13 @@ use crate::{CallableImage, RunArgs, RunError};
 /// Addresses are device addresses of this endpoint's device. An error's code and text reach the parent.
 pub trait Endpoint {
     /// Runs a callable to its end.
-    fn run(&mut self, callable: &[u8; 32], args: &RunArgs) -> Result<(), RunError>;
+    ///
+    /// # Safety
+    /// - A tensor in host memory names `bytes` bytes at `addr` that nobody writes during the call; unless its use is
+    ///   INPUT or NO_DEP they are writable and nobody reads them either.
+    /// - A tensor in device memory names memory of this endpoint's device.
+    /// - The callable's objects keep to the kernel headers.
+    unsafe fn run(&mut self, callable: &[u8; 32], args: &RunArgs) -> Result<(), RunError>;
     /// The local slot of a callable that the parent's snapshot held.
     fn prepare(&mut self, callable: &[u8; 32]) -> Result<u64, RunError>;
     /// Device memory.

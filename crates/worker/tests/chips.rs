@@ -223,13 +223,16 @@ fn a_chip_worker_works_without_a_parent() {
     let addr = DeviceAddr(chip.malloc(BYTES).unwrap());
     chip.copy_to(addr.0, &values).unwrap();
     let tensors = vec![device(addr, ArgUse::Input), device(addr, ArgUse::OutputExisting)];
-    chip.run(&image.digest(), &RunArgs { tensors, scalars: vec![5] }).unwrap();
+    let args = RunArgs { tensors, scalars: vec![5] };
+    // SAFETY: the buffer is this chip's and has the length that the kernel expects.
+    unsafe { chip.run(&image.digest(), &args) }.unwrap();
     chip.copy_from(&mut values, addr.0).unwrap();
     assert_eq!(
         values.as_chunks().0.iter().map(|chunk| f32::from_ne_bytes(*chunk)).collect::<Vec<_>>()[..3],
         [5.0, 6.0, 7.0]
     );
-    let error = chip.run(&[0; 32], &RunArgs::default()).unwrap_err();
+    // SAFETY: no tensors.
+    let error = unsafe { chip.run(&[0; 32], &RunArgs::default()) }.unwrap_err();
     assert!(error.text.contains("is not registered on this chip"), "{error}");
     chip.free(addr.0).unwrap();
 }

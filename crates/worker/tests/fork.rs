@@ -103,7 +103,7 @@ fn words(args: &RunArgs) -> [&'static AtomicU64; 2] {
 }
 
 impl Endpoint for Scripted {
-    fn run(&mut self, callable: &[u8; 32], args: &RunArgs) -> Result<(), RunError> {
+    unsafe fn run(&mut self, callable: &[u8; 32], args: &RunArgs) -> Result<(), RunError> {
         assert_eq!(*callable, image("first").digest());
         match args.scalars[0] {
             script if script == Script::Add as u64 => {

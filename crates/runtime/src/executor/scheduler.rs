@@ -77,7 +77,9 @@ impl<'a> Scheduler<'a> {
         }
         let registers = self.thread.aicpu.registers();
         let payloads = self.graph.payloads(core);
-        registers.attach(core, self.thread.index, payloads);
+        // SAFETY: the payloads are in the arena, which stays until the launch was waited for; only this thread
+        // writes them, and only as the protocol allows.
+        unsafe { registers.attach(core, self.thread.index, payloads) };
         // The platform may or may not have reset the core since the last launch; a value must differ from the last.
         let sequence = registers.cond(core).dispatch;
         self.cores.push(OwnCore { core, kind, payloads, sequence, task: 0 });

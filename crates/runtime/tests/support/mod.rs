@@ -83,7 +83,18 @@ pub(crate) fn run_once(
     scalars: Vec<u64>,
 ) -> Result<CallableId, simpler_runtime::RunError> {
     let id = chip.register(image)?;
-    chip.run(id, &RunArgs { tensors, scalars }).map(|()| id)
+    run(chip, id, &RunArgs { tensors, scalars }).map(|()| id)
+}
+
+/// Runs a callable of these tests.
+pub(crate) fn run(
+    chip: &ChipRuntime,
+    id: CallableId,
+    args: &RunArgs,
+) -> Result<(), simpler_runtime::RunError> {
+    // SAFETY: the arguments are made by `host` of vectors that live on and are not touched meanwhile, or by `device`
+    // of this chip's memory, or of what the runtime refuses to touch; the objects are those of the tests.
+    unsafe { chip.run(id, args) }
 }
 
 /// Short-hands for orchestrations: `view(buffer, first, count)` of floats, and `submit` of one AIV kernel.

@@ -179,7 +179,8 @@ impl Stages {
         let registers = aicpu.registers();
         let mine: Vec<usize> = (index..self.payloads.len()).step_by(self.schedulers).collect();
         for &core in &mine {
-            registers.attach(core, index, self.payloads[core].address());
+            // SAFETY: the launch's program owns the payloads, and they are written as the protocol allows.
+            unsafe { registers.attach(core, index, self.payloads[core].address()) };
         }
         let mut sequence = vec![0_u64; mine.len()];
         let mut busy = vec![false; mine.len()];
