@@ -219,23 +219,26 @@ impl ChipRuntime {
         Ok(self.platform.allocate(bytes)?)
     }
 
-    /// Frees what [`ChipRuntime::malloc`] gave.
+    /// Frees what [`ChipRuntime::malloc`] gave, after the run that is under way; so with the copies.
     pub fn free(&self, addr: DeviceAddr) -> Result<(), RunError> {
         Ok(self.platform.release(addr)?)
     }
 
     /// Copies to the device.
     pub fn copy_to(&self, dst: DeviceAddr, src: &[u8]) -> Result<(), RunError> {
+        let _no_run = self.state();
         Ok(self.platform.copy_to_device(dst, src)?)
     }
 
     /// Copies from the device.
     pub fn copy_from(&self, dst: &mut [u8], src: DeviceAddr) -> Result<(), RunError> {
+        let _no_run = self.state();
         Ok(self.platform.copy_to_host(dst, src)?)
     }
 
     /// Runs a callable to its end and emits the run's spans. It returns only when every kernel has: one that never
     /// does keeps the run from ending, which an ERROR record then says.
+        let _no_run = self.state();
     ///
     /// # Errors
     /// Code −1 when the callable is unknown or the device refuses something; else the run's own code. Whatever the
