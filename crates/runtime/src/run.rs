@@ -1,8 +1,9 @@
 //! The host's side of a run: bind, runner_run, validate.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStringExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::ffi::{OsStr, OsString};
+use std::ops::RangeInclusive;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use simpler_device_phase::{Phase, PhaseBufferLayout, cycles_to_ns, emission_enabled, reduce};
@@ -108,8 +109,6 @@ pub struct ChipRuntime {
     timeout: Duration,
     layout: ArenaLayout,
     executor: Arc<Executor>,
-    /// What the environment says about device spans; read once.
-    device_spans_env: Option<Vec<u8>>,
     state: Mutex<State>,
 }
 
@@ -168,7 +167,6 @@ impl ChipRuntime {
             timeout: timeout_from_env(timeout.as_deref()).unwrap_or(config.scheduler_timeout),
             layout,
             executor: Arc::default(),
-            device_spans_env: std::env::var_os(simpler_device_phase::ENABLE_ENV).map(OsStringExt::into_vec),
             state: Mutex::default(),
         })
     }
@@ -291,7 +289,7 @@ impl ChipRuntime {
 
     fn device_spans_visible(&self) -> bool {
         let visible = simpler_host_log::enabled(Level::Timing);
-        emission_enabled(cfg!(feature = "host-strace"), self.device_spans_env.as_deref(), visible)
+        emission_enabled(cfg!(feature = "host-strace"), device_spans_env(), visible)
     }
 
     fn bind(&self, state: &mut State, args: &RunArgs) -> Result<Bound, RunError> {
@@ -550,6 +548,13 @@ impl Drop for ChipRuntime {
             let _ = self.platform.release(addr);
         }
     }
+/// What the environment says about device spans: read once, for all of the process (RUNTIME §4.4).
+fn device_spans_env() -> Option<&'static [u8]> {
+    // FORK: a child inherits the value with the environment that it was read from.
+    static VALUE: OnceLock<Option<OsString>> = OnceLock::new();
+    VALUE.get_or_init(|| std::env::var_os(simpler_device_phase::ENABLE_ENV)).as_deref().map(OsStr::as_bytes)
+}
+
 }
 
 /// The timeout that the environment names; None where it is unset or no positive number.
