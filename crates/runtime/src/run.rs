@@ -25,6 +25,8 @@ use crate::names::{SIMPLER_RUN, SpanNames};
 pub const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Overrides [`SCHEDULER_TIMEOUT`], in milliseconds; read once per [`ChipRuntime`].
 pub const SCHEDULER_TIMEOUT_ENV: &str = "SIMPLER_SCHEDULER_TIMEOUT_MS";
+/// One orchestrator, and as many schedulers as a set of them has bits (`Graph::idle_schedulers`).
+const AICPU_THREADS: RangeInclusive<usize> = 2..=1 + u32::BITS as usize;
 /// Where each staged argument starts (RUNTIME §2.2).
 const STAGING_ALIGNMENT: usize = 1024;
 
@@ -157,8 +159,13 @@ impl ChipRuntime {
     /// A runtime over a device.
     ///
     /// # Errors
-    /// Code −5 when the limits make no arena.
+    /// Code −5 when the limits make no arena, or the platform's AICPU threads no orchestrator and schedulers.
     pub fn new(platform: Arc<dyn Platform>, config: RuntimeConfig) -> Result<Self, RunError> {
+        let threads = platform.profile().aicpu_logical;
+        if !AICPU_THREADS.contains(&threads) {
+            let (min, max) = (AICPU_THREADS.start(), AICPU_THREADS.end());
+            return Err(RunError::invalid(format!("{threads} AICPU threads: a run needs {min} to {max}")));
+        }
         let layout = ArenaLayout::new(config.limits, platform.profile().cores())?;
         let timeout = std::env::var_os(SCHEDULER_TIMEOUT_ENV);
         Ok(Self {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use simpler_kernel_abi::{ArgUse, CoreKind, SimplerTensor};
 use simpler_runtime::{CallableImage, ChipArg, ChipRuntime, Limits, RunArgs, RunError, RuntimeConfig};
+use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 use support::*;
 
 /// One orchestration with a fault per number in `scalars[0]`; `scalars[1]` is how often, or how long.
@@ -333,3 +334,22 @@ fn an_unregistered_callable_is_refused() {
     let id = one.register(&faults()).unwrap();
     assert_eq!(run(&two, id, &RunArgs::default()).unwrap_err().code, -1);
 }
+#[test]
+fn a_chip_without_a_scheduler_or_with_too_many_is_refused() {
+    for (threads, refused) in [(1, true), (2, false), (33, false), (34, true)] {
+        let profile = Profile { aicpu_logical: threads, aicpu_launched: threads, ..Profile::a2a3sim() };
+        let npu = SimNpu::new(profile, SimOptions::default()).unwrap();
+        let made = ChipRuntime::new(npu, RuntimeConfig { limits: small(), ..RuntimeConfig::default() });
+        match made {
+            Err(error) => {
+                assert!(refused && error.code == -5, "{threads}: {error}");
+                assert!(error.text.contains(&format!("{threads} AICPU threads")), "{error}");
+            }
+            Ok(chip) => {
+                assert!(!refused, "{threads}");
+                fault(&chip, 30, 0);
+            }
+        }
+    }
+}
+
