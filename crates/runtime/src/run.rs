@@ -259,11 +259,6 @@ impl ChipRuntime {
         let Some(callable) = state.callables.get(callable.0).cloned() else {
             return Err(RunError::refused("the callable is not registered"));
         };
-        if self.executor.is_poisoned() {
-            return Err(RunError::refused(
-                "a kernel of an earlier run never returned; this chip is out of use",
-            ));
-        }
         let _root = Invocation::begin(self.names.root, callable.hid);
         // Latched: reset, readback and emission of one run go together.
         let device_spans = self.device_spans_visible();
@@ -542,10 +537,6 @@ const DEVICE_WALL_DEPTH: i32 = 2;
 /// Frees the device memory that the runtime itself has allocated.
 impl Drop for ChipRuntime {
     fn drop(&mut self) {
-        if self.executor.is_poisoned() {
-            // A kernel may still write there.
-            return;
-        }
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let staging = state.staging.take().map(|buffer| buffer.addr);
         let arena = state.arena.take().map(|arena| arena.buffer.addr);

@@ -15,7 +15,7 @@ mod scheduler;
 mod watchdog;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -59,8 +59,6 @@ pub(crate) struct Kernel {
 #[derive(Default)]
 pub(crate) struct Executor {
     orchestrator: Mutex<OrchestratorState>,
-    /// A core never came back from a kernel: its thread may still write into the arena.
-    poisoned: AtomicBool,
 }
 
 /// What the orchestrator keeps from run to run.
@@ -75,17 +73,6 @@ impl Executor {
     fn orchestrator(&self) -> MutexGuard<'_, OrchestratorState> {
         // A panicked holder left a builder that the next run clears, and a table that is whole between calls.
         self.orchestrator.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a core was lost, so that no further run can use the arena.
-    pub(crate) fn is_poisoned(&self) -> bool {
-        // ORDERING: Acquire: pairs with the Release in `poison`.
-        self.poisoned.load(Ordering::Acquire)
-    }
-
-    fn poison(&self) {
-        // ORDERING: Release: pairs with the Acquire above.
-        self.poisoned.store(true, Ordering::Release);
     }
 }
 

@@ -7,9 +7,9 @@
 //! steady load alone while the others stay parked, and no task waits next to an idle core.
 
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use simpler_device_phase::Phase;
+use simpler_host_log::log_error;
 use simpler_platform::{CondState, DispatchPayload};
 use simpler_relax::{Deadline, Relax};
 
@@ -21,10 +21,9 @@ use crate::graph::arena::Graph;
 
 /// Cores of one scheduler: a word of bits.
 const OWN_CORES_MAX: usize = u64::BITS as usize;
-/// How long a failed run waits for its cores to return from their kernels before it gives the arena up.
-const CORE_DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Prepares the cores' records for the handshake. The leader, before anybody attaches.
+/// Prepares the cores' records for the handshake, and forgets how the last run failed. The leader, before anybody
+/// attaches or can fail this run.
 pub(super) fn prepare_cores(graph: &Graph<'_>) {
     for core in 0..graph.cores() {
         // ORDERING: Relaxed: published by the gate that the leader opens.
@@ -221,12 +220,13 @@ impl<'a> Scheduler<'a> {
         -(code::SCHEDULER_TIMEOUT as i32)
     }
 
-    /// After a failure: waits for the kernels that still run, since they use the arena.
+    /// After a failure: waits for the kernels that still run, so as to say which do not return in the time that a
+    /// run may take without progress. The launch ends only when they have, which may be never.
     fn drain_cores(&mut self) {
         let Thread { run, aicpu, index, .. } = *self.thread;
         let event = aicpu.event(index);
         let registers = aicpu.registers();
-        let deadline = Deadline::after(CORE_DRAIN_TIMEOUT);
+        let deadline = Deadline::after(run.timeout);
         let mut relax = Relax::new();
         loop {
             let seen = event.epoch();
@@ -240,7 +240,11 @@ impl<'a> Scheduler<'a> {
                 return;
             }
             if deadline.passed() {
-                run.executor.poison();
+                let own = self.cores.iter().enumerate().filter(|(own, _)| self.running & 1 << own != 0);
+                let tasks =
+                    watchdog::name_running(run, &self.graph, own.map(|(_, core)| (core.core, core.task)));
+                let ms = run.timeout.as_millis();
+                log_error!("still running {ms} ms after the run failed, which cannot end before: {tasks}");
                 return;
             }
             relax.wait(event, seen);

@@ -68,6 +68,17 @@ pub(super) fn diagnose(run: &RunProgram, graph: &Graph<'_>) -> (Stall, String) {
     }
 }
 
+/// Tasks that run on (core, task).
+pub(super) fn name_running(
+    run: &RunProgram,
+    graph: &Graph<'_>,
+    running: impl Iterator<Item = (usize, u32)>,
+) -> String {
+    let mut tasks = Tasks { text: String::new(), named: 0 };
+    running.for_each(|(core, task)| tasks.name(run, graph, task, &format!(" on core {core}")));
+    tasks.text
+}
+
 /// The text of a timeout.
 pub(super) fn timeout_text(timeout: Duration, stall: Stall, detail: &str) -> String {
     format!(
