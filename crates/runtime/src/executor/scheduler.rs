@@ -25,6 +25,7 @@ const OWN_CORES_MAX: usize = u64::BITS as usize;
 /// Prepares the cores' records for the handshake, and forgets how the last run failed. The leader, before anybody
 /// attaches or can fail this run.
 pub(super) fn prepare_cores(graph: &Graph<'_>) {
+    graph.forget_failure();
     for core in 0..graph.cores() {
         // ORDERING: Relaxed: published by the gate that the leader opens.
         graph.running_on(core).store(0, Ordering::Relaxed);

@@ -96,7 +96,7 @@ impl ErrorCell {
     }
 
     fn reset(&self) {
-        // ORDERING: Relaxed: a run's threads learn of the reset through `runtime_ready`.
+        // ORDERING: Relaxed: a run's threads learn of the reset through the gate that the leader opens.
         self.state.store(Self::FREE, Ordering::Relaxed);
     }
 }
@@ -338,14 +338,21 @@ impl<'m> Graph<'m> {
             // The run before left tasks in the queues. Otherwise they are empty at whatever position.
             self.ready.iter().for_each(ReadyQueue::reset);
         }
-        for word in [&control.submitted, &control.sealed, &control.completed, &control.fatal] {
+        for word in [&control.submitted, &control.sealed, &control.completed] {
             word.0.store(0, Ordering::Relaxed);
         }
         for word in &control.idle {
             word.0.store(0, Ordering::Relaxed);
         }
-        control.orchestrator_error.reset();
-        control.scheduler_error.reset();
+    }
+
+    /// Takes back that the last run failed, and why. Apart from [`Graph::reset`], and before anybody can fail the
+    /// new run, so that no report of it is lost.
+    pub(crate) fn forget_failure(&self) {
+        // ORDERING: Relaxed: the caller publishes it, as for `reset`.
+        self.control.fatal.0.store(0, Ordering::Relaxed);
+        self.control.orchestrator_error.reset();
+        self.control.scheduler_error.reset();
     }
 
     /// The run has ended; a run whose every task has completed leaves the queues empty.
