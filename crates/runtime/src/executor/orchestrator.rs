@@ -94,7 +94,8 @@ fn start_and_submit(
     // SAFETY: the object is loaded and the symbol has this type; the table's implementation is the one behind the
     // pointer, and it is not touched until the call returns.
     let returned = unsafe { (object.entry)(&raw const table, run_pointer, &raw const args) };
-    if returned != 0 && !orchestration.failed {
+    // An orchestration that found the run failed returns what it likes: whoever failed the run has said why.
+    if returned != 0 && !orchestration.is_fatal() {
         let text = format!("{}: the orchestration returned {returned}", callable.name);
         orchestration.fail(GraphError { code: code::EXPLICIT_FATAL, text });
     }
@@ -106,6 +107,13 @@ fn start_and_submit(
         // ORDERING: Acquire: nothing is read on the strength of these; they only end the wait.
         let scheduling = gates.scheduling.load(Ordering::Acquire);
         let finished = gates.finished.load(Ordering::Acquire);
+    // ORDERING: Acquire: pairs with the AcqRel in `FinishGuard`: what the schedulers completed is visible.
+    let all_left = gates.finished.load(Ordering::Acquire) == thread.schedulers();
+    if all_left && !graph.is_drained() && !graph.is_fatal() {
+        let text =
+            format!("all schedulers left with {} of {} tasks done", graph.completed(), graph.submitted());
+        return Err(GraphError { code: code::EXPLICIT_FATAL, text });
+    }
         (scheduling != 0 || finished == thread.schedulers() || graph.is_fatal()).then_some(())
     });
     Ok(())
