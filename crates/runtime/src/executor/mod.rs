@@ -129,6 +129,14 @@ impl Gate {
     }
 }
 
+/// How the wait for a gate ended.
+enum Passage {
+    Open,
+    /// The one who was to open it, or another who waited, has the reason.
+    Broken,
+    TimedOut,
+}
+
 /// Breaks a gate that its holder did not open, on every path, and wakes who waits there.
 struct GateGuard<'a> {
     gate: &'a Gate,
@@ -174,6 +182,20 @@ impl Thread<'_> {
     fn ring_others(&self) {
         for other in (0..self.run.profile.aicpu_logical).filter(|other| *other != self.index) {
             self.aicpu.event(other).notify_one();
+        }
+    }
+
+    /// Waits for a gate, no longer than the run's timeout: then it breaks, and who comes to open it says so.
+    fn pass(&self, gate: &Gate) -> Passage {
+        let settled = self.wait_for(|| gate.settled()).or_else(|| {
+            gate.settle(Gate::BROKEN);
+            // Open all the same, when it was opened at this moment.
+            gate.settled().filter(|open| *open)
+        });
+        match settled {
+            Some(true) => Passage::Open,
+            Some(false) => Passage::Broken,
+            None => Passage::TimedOut,
         }
     }
 
@@ -263,24 +285,149 @@ impl Thread<'_> {
             };
             scheduler::prepare_cores(&graph);
             if !guard.open() {
-                return INTERNAL;
+                return orchestrator::too_late(
+                    self,
+                    &graph,
+                    "the schedulers gave up before the cores were prepared",
+                );
             }
             self.stamper.stamp(Phase::Preamble, entered, self.cycles());
             return orchestrator::run(self, graph);
         }
-        let open = self.wait_for(|| prepared.settled());
-        let (Some(true), Some(graph)) = (open, graph) else {
-            return 0;
+        let graph = match (self.pass(prepared), graph) {
+            (Passage::Open, Some(graph)) => graph,
+            // Nobody may touch the control block before the leader has reset it, so the status says it alone
+            // until the leader comes.
+            (Passage::TimedOut, _) => return -(code::SCHEDULER_TIMEOUT as i32),
+            _ => return 0,
         };
         let mut scheduler = scheduler::Scheduler::attach(self, graph);
         self.stamper.stamp(Phase::Preamble, entered, self.cycles());
         let _build = self.stamper.scope(Phase::GraphBuild, || self.cycles());
         let ready = &self.run.gates.runtime_ready;
-        let open = self.wait_for(|| ready.settled()).or_else(|| {
-            // Broken, unless it was opened at this moment; the orchestrator then says so when it comes.
-            ready.settle(Gate::BROKEN);
-            ready.settled()
-        });
-        if open == Some(true) { scheduler.run() } else { 0 }
+        match self.pass(ready) {
+            Passage::Open => scheduler.run(),
+            // The orchestrator says so when it comes.
+            Passage::Broken | Passage::TimedOut => 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::alloc::{Layout, alloc_zeroed, dealloc};
+
+    use simpler_platform::{LoadedObject, PlatformError, Registers};
+    use simpler_relax::EventCount;
+
+    use super::*;
+    use crate::graph::Limits;
+
+    /// An arena in host memory.
+    struct Arena {
+        memory: *mut u8,
+        layout: ArenaLayout,
+    }
+
+    impl Arena {
+        fn new() -> Self {
+            let limits = Limits { window: 4, heap_bytes: 1024, argument_bytes: 1024, edges: 4 };
+            let layout = ArenaLayout::new(limits, Profile::a2a3sim().cores()).unwrap();
+            // SAFETY: the size is not 0.
+            let memory = unsafe { alloc_zeroed(Self::allocation(&layout)) };
+            let image = layout.image();
+            // SAFETY: the image is shorter than the arena, whose memory is new.
+            unsafe { memory.copy_from_nonoverlapping(image.as_ptr(), image.len()) };
+            Self { memory, layout }
+        }
+
+        fn allocation(layout: &ArenaLayout) -> Layout {
+            Layout::from_size_align(layout.total_bytes(), 1024).unwrap()
+        }
+
+        fn graph(&self) -> Graph<'_> {
+            // SAFETY: the arena of this layout, which only graphs use.
+            unsafe { Graph::attach(self.memory as u64, &self.layout) }.unwrap()
+        }
+
+        fn program(&self) -> RunProgram {
+            RunProgram {
+                executor: Arc::default(),
+                callable: Arc::new(Callable {
+                    slot: 0,
+                    name: "none".to_owned(),
+                    hid: 0,
+                    digest: [0; 32],
+                    orchestration: Vec::new(),
+                    kernels: Vec::new(),
+                }),
+                profile: Profile::a2a3sim(),
+                layout: self.layout,
+                arena: self.memory as u64,
+                phase_buffer: 0,
+                tensors: Vec::new(),
+                scalars: Vec::new(),
+                timeout: Duration::from_millis(1),
+                gates: Gates::default(),
+            }
+        }
+    }
+
+    impl Drop for Arena {
+        fn drop(&mut self) {
+            // SAFETY: allocated in `new` with this layout.
+            unsafe { dealloc(self.memory, Self::allocation(&self.layout)) };
+        }
+    }
+
+    /// A device whose cores nobody gets to.
+    #[derive(Default)]
+    struct Coreless(EventCount);
+
+    impl Aicpu for Coreless {
+        fn cycles(&self) -> u64 {
+            0
+        }
+        fn registers(&self) -> &dyn Registers {
+            panic!("no cores")
+        }
+        fn event(&self, _: usize) -> &EventCount {
+            &self.0
+        }
+        fn load_object(&self, _: &[u8], name: &str) -> Result<Box<dyn LoadedObject>, PlatformError> {
+            Err(PlatformError::Load { what: name.to_owned(), why: "no loader".to_owned() })
+        }
+    }
+
+    #[test]
+    fn a_run_whose_schedulers_left_before_the_cores_were_prepared_fails() {
+        let arena = Arena::new();
+        let program = arena.program();
+        let timed_out = -(code::SCHEDULER_TIMEOUT as i32);
+        // The leader has its index and is late.
+        program.gates.arrived.store(1, Ordering::Relaxed);
+        assert_eq!(program.execute(&Coreless::default()), timed_out);
+        // The gate is broken now, so the others need not wait.
+        assert_eq!(program.execute(&Coreless::default()), 0);
+        program.gates.arrived.store(0, Ordering::Relaxed);
+        assert_eq!(program.execute(&Coreless::default()), timed_out);
+        let failure = arena.graph().control().orchestrator_error.get().unwrap();
+        assert_eq!(failure.code, code::SCHEDULER_TIMEOUT);
+        assert!(failure.text.contains("gave up before the cores were prepared"), "{}", failure.text);
+    }
+
+    #[test]
+    fn a_failure_belongs_to_the_run_whose_leader_has_come() {
+        let arena = Arena::new();
+        let graph = arena.graph();
+        graph.control().scheduler_error.set(code::SCHEDULER_TIMEOUT, 1, "of the run before");
+        graph.set_fatal();
+        scheduler::prepare_cores(&graph);
+        assert!(!graph.is_fatal() && graph.control().scheduler_error.get().is_none());
+        graph.control().scheduler_error.set(code::EXPLICIT_FATAL, 0, "of this run");
+        graph.set_fatal();
+        graph.reset();
+        assert!(graph.is_fatal());
+        assert_eq!(graph.control().scheduler_error.get().unwrap().text, "of this run");
     }
 }

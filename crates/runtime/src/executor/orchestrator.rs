@@ -83,9 +83,7 @@ fn start_and_submit(
     orchestration.builder.clear();
     valid?;
     if !guard.open() {
-        let detail = "the schedulers gave up before it was ready";
-        let text = watchdog::timeout_text(run.timeout, Stall::Orchestrator, detail);
-        return Err(GraphError { code: code::SCHEDULER_TIMEOUT, text });
+        return Err(gave_up(thread, "the schedulers gave up before it was ready"));
     }
     drop(resetting);
 
@@ -107,6 +105,8 @@ fn start_and_submit(
         // ORDERING: Acquire: nothing is read on the strength of these; they only end the wait.
         let scheduling = gates.scheduling.load(Ordering::Acquire);
         let finished = gates.finished.load(Ordering::Acquire);
+        (scheduling != 0 || finished == thread.schedulers() || graph.is_fatal()).then_some(())
+    });
     // ORDERING: Acquire: pairs with the AcqRel in `FinishGuard`: what the schedulers completed is visible.
     let all_left = gates.finished.load(Ordering::Acquire) == thread.schedulers();
     if all_left && !graph.is_drained() && !graph.is_fatal() {
@@ -114,9 +114,18 @@ fn start_and_submit(
             format!("all schedulers left with {} of {} tasks done", graph.completed(), graph.submitted());
         return Err(GraphError { code: code::EXPLICIT_FATAL, text });
     }
-        (scheduling != 0 || finished == thread.schedulers() || graph.is_fatal()).then_some(())
-    });
     Ok(())
+}
+
+/// The status of a leader that nobody waits for any more.
+pub(super) fn too_late(thread: &Thread<'_>, graph: &Graph<'_>, detail: &str) -> i32 {
+    report(thread, graph, &gave_up(thread, detail));
+    status(graph)
+}
+
+fn gave_up(thread: &Thread<'_>, detail: &str) -> GraphError {
+    let text = watchdog::timeout_text(thread.run.timeout, Stall::Orchestrator, detail);
+    GraphError { code: code::SCHEDULER_TIMEOUT, text }
 }
 
 /// No more tasks will come. If that was the last thing to happen, nobody else will wake the schedulers.
