@@ -443,15 +443,19 @@ impl<'m> Graph<'m> {
             // ORDERING: SeqCst: see `idle_schedulers`.
             fence(Ordering::SeqCst);
         } else {
-            // ORDERING: Relaxed: a bit that is seen too long costs a needless ring.
-            word.fetch_and(!(1 << scheduler), Ordering::Relaxed);
+            // ORDERING: SeqCst: see `idle_schedulers`.
+            word.fetch_and(!(1 << scheduler), Ordering::SeqCst);
+            // ORDERING: SeqCst: see `idle_schedulers`.
+            fence(Ordering::SeqCst);
         }
     }
 
     /// The schedulers that have an idle core of a kind, by bit. For who has just pushed a task of that kind.
     ///
-    /// A pusher pushes, then looks here; a scheduler sets its bit, then looks at the queue. Both have a SeqCst
-    /// fence between the two, so that one of them sees the other and no task waits next to an idle core.
+    /// A pusher pushes, then looks here; a scheduler sets or clears its bit, then looks at the queue. Both have a
+    /// SeqCst fence between the two, so that one of them sees the other: who sets the bit finds the task or is rung
+    /// for it, and a pusher that rings one whose bit is about to go has pushed early enough for that one to find the
+    /// task after the clearing and to pass it on. So no task waits next to an idle core.
     #[inline]
     pub(crate) fn idle_schedulers(&self, kind: usize) -> u32 {
         // ORDERING: SeqCst: see above.
