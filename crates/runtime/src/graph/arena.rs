@@ -26,6 +26,12 @@ pub(crate) const ERROR_TEXT_BYTES: usize = 500;
 
 /// Fewest tasks of a window (RUNTIME §1.5).
 const WINDOW_MIN: u32 = 4;
+/// A difference of two queue positions tells their order only far below 2^31.
+const WINDOW_MAX: u32 = 1 << 30;
+/// Half an address space, which leaves the sum of all parts representable.
+const HEAP_BYTES_MAX: u64 = isize::MAX as u64 / 2;
+/// An index plus one stays below the mark of a closed list.
+const EDGES_MAX: u32 = u32::MAX - 1;
 /// Offsets in the argument memory are 32 bits.
 const ARGUMENT_BYTES_MAX: u64 = u32::MAX as u64;
 
@@ -161,17 +167,26 @@ impl ArenaLayout {
     /// Code 5 with the rule that a limit breaks.
     pub fn new(limits: Limits, cores: usize) -> Result<Self, GraphError> {
         let refuse = |text: String| Err(GraphError { code: code::INVALID_ARGUMENTS, text });
-        if !limits.window.is_power_of_two() || limits.window < WINDOW_MIN || limits.window > 1 << 30 {
+        if !limits.window.is_power_of_two() || !(WINDOW_MIN..=WINDOW_MAX).contains(&limits.window) {
             return refuse(format!(
-                "a task window of {} is not a power of two of {WINDOW_MIN} or more",
+                "a task window of {} is not a power of two from {WINDOW_MIN} to {WINDOW_MAX}",
                 limits.window
             ));
         }
-        if limits.heap_bytes < OUTPUT_ALIGNMENT || limits.heap_bytes > isize::MAX as u64 / 2 {
-            return refuse(format!("a heap of {} bytes is less than {OUTPUT_ALIGNMENT}", limits.heap_bytes));
+        if !(OUTPUT_ALIGNMENT..=HEAP_BYTES_MAX).contains(&limits.heap_bytes) {
+            return refuse(format!(
+                "a heap of {} bytes is not between {OUTPUT_ALIGNMENT} and {HEAP_BYTES_MAX}",
+                limits.heap_bytes
+            ));
         }
-        if limits.argument_bytes > ARGUMENT_BYTES_MAX || limits.edges == u32::MAX {
-            return refuse("argument memory and edges are addressed by 32 bits".to_owned());
+        if limits.argument_bytes > ARGUMENT_BYTES_MAX {
+            return refuse(format!(
+                "{} bytes of argument memory are more than {ARGUMENT_BYTES_MAX}",
+                limits.argument_bytes
+            ));
+        }
+        if limits.edges > EDGES_MAX {
+            return refuse(format!("{} dependencies are more than {EDGES_MAX}", limits.edges));
         }
         let mut end = size_of::<Control>();
         let mut part = |bytes: usize, alignment: usize| {
