@@ -92,6 +92,19 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
         if (got >= 0) got = api->submit_task(run, &task);
         break;
     case 41: wait_ms(ms); return 0;
+    case 43: /* a stalled kernel, and an orchestration that leaves when it sees that the run has failed */
+        task.aiv0 = 1;
+        task.scalars = &ms;
+        task.scalar_count = 1;
+        got = api->submit_task(run, &task);
+        while (!api->is_fatal(run)) wait_ms(1);
+        return 1;
+    case 44: x.extent = 0; got = api->submit_task(run, &task); break;
+    case 45: x.extent = 0; /* passed on, and an empty buffer: no task depends on either */
+        other.bytes = other.extent = 0;
+        a[0].use = a[1].use = SIMPLER_NO_DEP;
+        task.aiv0 = 2;
+        return api->submit_task(run, &task) < 0;
     case 42: /* submits once the run has failed */
         api->report_fatal(run, "first");
         got = api->submit_task(run, &task);
@@ -159,6 +172,7 @@ fn invalid_tasks_are_code_5_and_say_what_is_wrong() {
         (14, "leaves its buffer"),
         (15, "no address"),
         (16, "no kernel -2"),
+        (44, "is its extent set?"),
     ] {
         let error = fault(&chip, number, 0);
         assert_eq!(error.code, -5, "fault {number}: {error}");
@@ -260,6 +274,22 @@ fn a_stalled_task_times_out_and_is_named() {
 }
 
 #[test]
+fn a_timeout_is_reported_as_such_when_the_orchestration_leaves_because_of_it() {
+    let error = fault(&impatient(100), 43, 700);
+    assert_eq!(error.code, -100, "{error}");
+    assert!(error.text.contains("task 0 (slow)"), "{error}");
+}
+
+#[test]
+fn a_view_of_nothing_may_be_passed_on() {
+    let chip = small_chip();
+    let id = chip.register(&faults()).unwrap();
+    let mut x = vec![1.0; 4];
+    let args = RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![45, 0] };
+    run(&chip, id, &args).unwrap();
+}
+
+#[test]
 fn an_orchestration_that_neither_submits_nor_ends_times_out() {
     let error = fault(&impatient(100), 41, 900);
     assert_eq!(error.code, -100, "{error}");
@@ -329,12 +359,6 @@ fn an_orchestration_object_without_an_entry_is_refused_at_its_first_run() {
 }
 
 #[test]
-fn an_unregistered_callable_is_refused() {
-    let (one, two) = (small_chip(), small_chip());
-    let id = one.register(&faults()).unwrap();
-    assert_eq!(run(&two, id, &RunArgs::default()).unwrap_err().code, -1);
-}
-#[test]
 fn a_chip_without_a_scheduler_or_with_too_many_is_refused() {
     for (threads, refused) in [(1, true), (2, false), (33, false), (34, true)] {
         let profile = Profile { aicpu_logical: threads, aicpu_launched: threads, ..Profile::a2a3sim() };
@@ -353,3 +377,9 @@ fn a_chip_without_a_scheduler_or_with_too_many_is_refused() {
     }
 }
 
+#[test]
+fn an_unregistered_callable_is_refused() {
+    let (one, two) = (small_chip(), small_chip());
+    let id = one.register(&faults()).unwrap();
+    assert_eq!(run(&two, id, &RunArgs::default()).unwrap_err().code, -1);
+}

@@ -35,7 +35,11 @@ enum {
 /* Where addr points. */
 enum { SIMPLER_HOST_MEMORY = 0, SIMPLER_DEVICE_MEMORY = 1 };
 
-/* A view of a buffer: 128 bytes, offsets as in the specification's run-time notes (section 3.4). */
+/* A view of a buffer: 128 bytes, offsets as in the specification's run-time notes (section 3.4).
+ *
+ * A buffer is known by its addr: two views of one buffer have the same addr and bytes and differ in
+ * start_offset, or the runtime takes them for two buffers that do not depend on each other. A view
+ * touches the extent bytes from start_offset, and with an extent of 0 nothing. */
 typedef struct SimplerTensor {
     uint64_t addr;         /* first byte of the buffer; 0: the runtime allocates (SIMPLER_OUTPUT) */
     uint64_t bytes;        /* size of the buffer */

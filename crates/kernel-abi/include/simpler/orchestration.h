@@ -24,7 +24,9 @@ extern "C" {
 #define SIMPLER_CHIP_SCALARS_MAX 128
 #define SIMPLER_NO_KERNEL (-1)
 
-/* How a task uses a tensor; dependencies follow from the regions read and written. */
+/* How a task uses a tensor; dependencies follow from the regions read and written, which are those of
+ * buffers with the same addr: see SimplerTensor. A view with an extent of 0 would depend on nothing, so
+ * it is error 5 unless its buffer is empty or it is passed on as SIMPLER_NO_DEP. */
 enum {
     SIMPLER_INPUT = 0,           /* read */
     SIMPLER_OUTPUT = 1,          /* written whole; the runtime allocates and sets addr and owner_task */

@@ -149,6 +149,13 @@ impl Builder {
                 );
                 return Err(GraphError { code: code::INVALID_ARGUMENTS, text });
             }
+            if tensor.extent == 0 && tensor.bytes != 0 && argument.arg_use != ArgUse::NoDep {
+                let text = format!(
+                    "task {task}: a view of 0 bytes touches nothing of its buffer of {} bytes: is its extent set?",
+                    tensor.bytes
+                );
+                return Err(GraphError { code: code::INVALID_ARGUMENTS, text });
+            }
             if tensor.addr == 0 && tensor.bytes != 0 {
                 let text = format!("task {task}: a tensor of {} bytes has no address", tensor.bytes);
                 return Err(GraphError { code: code::INVALID_ARGUMENTS, text });
