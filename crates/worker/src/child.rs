@@ -3,6 +3,9 @@
 //! Everything that needs threads starts here, after the fork. The child leaves in one of four ways: told to
 //! (shutdown), orphaned, its bring-up failed, or it panicked; each drains its log within a limit and ends in
 //! `_exit`, so that no frame, exit handler or stdio buffer of the parent is touched.
+//!
+//! The main thread may be in the middle of anything when the parent ends, a kernel that never returns included. So a
+//! thread of its own watches the parent from bring-up on, and ends the process without asking the main thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -13,7 +16,7 @@ use simpler_relax::Relax;
 
 use crate::endpoint::MakeEndpoint;
 use crate::mailbox::{ChildEnd, Control, Failure, Request, Task};
-use crate::process::ParentWatch;
+use crate::process::{exit_now, wait_for_the_end_of};
 use crate::shared_memory::SharedRanges;
 use crate::{CallableImage, Endpoint, RunError};
 
@@ -70,6 +73,7 @@ fn bring_up(inheritance: &Inheritance<'_>) -> Result<Box<dyn Endpoint>, i32> {
     let made = guarded(|| {
         host_log::start_writer()
             .map_err(|error| RunError { code: -1, text: format!("host log: {error}") })?;
+        leave_with_the_parent(inheritance.chip, inheritance.parent)?;
         (inheritance.make_endpoint)(inheritance.chip, inheritance.callables)
     });
     match made {
@@ -85,9 +89,23 @@ fn bring_up(inheritance: &Inheritance<'_>) -> Result<Box<dyn Endpoint>, i32> {
     }
 }
 
+/// Starts the thread that ends this process when its parent has ended, whatever the other threads do.
+fn leave_with_the_parent(chip: usize, parent: Pid) -> Result<(), RunError> {
+    let watch = move || {
+        wait_for_the_end_of(parent);
+        host_log::log_warn!("chip {chip}: the parent process is gone, leaving");
+        host_log::close(LOG_DRAIN_LIMIT);
+        exit_now(exit::ORPHANED)
+    };
+    let thread = std::thread::Builder::new().name("parent-watch".into()).spawn(watch);
+    // It is never joined: it ends with the process.
+    thread
+        .map(drop)
+        .map_err(|error| RunError { code: -1, text: format!("cannot watch the parent process: {error}") })
+}
+
 fn serve(inheritance: &Inheritance<'_>, endpoint: &mut dyn Endpoint) -> i32 {
     let mailbox = inheritance.mailbox;
-    let mut parent = ParentWatch::new(inheritance.parent);
     let mut relax = Relax::new();
     loop {
         let seen = mailbox.requests().epoch();
@@ -104,10 +122,6 @@ fn serve(inheritance: &Inheritance<'_>, endpoint: &mut dyn Endpoint) -> i32 {
                 outcome.err().and_then(|(_, status)| status)
             }
             None => {
-                if parent.is_over() {
-                    host_log::log_warn!("chip {}: the parent process is gone, leaving", inheritance.chip);
-                    return exit::ORPHANED;
-                }
                 relax.wait(mailbox.requests(), seen);
                 continue;
             }

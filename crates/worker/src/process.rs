@@ -1,7 +1,7 @@
 //! The process calls of a worker: count threads, fork, watch a child, watch the parent.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -13,8 +13,8 @@ use crate::WorkerError;
 use crate::child::exit;
 use crate::error::Ending;
 
-/// How often a child asks who its parent is. Parks end every 10 ms, so an idle child learns of its parent's
-/// end within about this time, at ten cheap system calls a second.
+/// How often a child asks who its parent is: it learns of its parent's end within about this time, at ten wake-ups
+/// and cheap system calls a second.
 const PARENT_CHECK_PERIOD: Duration = Duration::from_millis(100);
 /// A joined thread stays in /proc for the moment between waking its joiner and leaving the kernel.
 const THREAD_EXIT_LIMIT: Duration = Duration::from_millis(100);
@@ -56,8 +56,7 @@ impl Child {
             ForkResult::Parent { child } => Ok(Self { pid: child, ending: None }),
             ForkResult::Child => {
                 let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(exit::PANICKED);
-                // SAFETY: _exit is always allowed; it ends all threads of this process.
-                unsafe { libc::_exit(status) }
+                exit_now(status)
             }
         }
     }
@@ -93,27 +92,16 @@ impl Child {
     }
 }
 
-/// A child's view of its parent.
-#[derive(Debug)]
-pub(crate) struct ParentWatch {
-    parent: Pid,
-    checked_at: Instant,
+/// Ends this process and all its threads: runs no exit handler, flushes no inherited stdio buffer.
+pub(crate) fn exit_now(status: i32) -> ! {
+    // SAFETY: _exit is always allowed; it ends all threads of this process.
+    unsafe { libc::_exit(status) }
 }
 
-impl ParentWatch {
-    /// `parent` is what the parent's `getpid` gave before the fork.
-    pub(crate) fn new(parent: Pid) -> Self {
-        Self { parent, checked_at: Instant::now() }
-    }
-
-    /// Whether the parent is gone, asked at most every [`PARENT_CHECK_PERIOD`]. The new parent may be anyone
-    /// (a subreaper, init of a container), so the test is for a change.
-    pub(crate) fn is_over(&mut self) -> bool {
-        let now = Instant::now();
-        if now.duration_since(self.checked_at) < PARENT_CHECK_PERIOD {
-            return false;
-        }
-        self.checked_at = now;
-        getppid() != self.parent
+/// Returns when `parent`, which is what the parent's `getpid` gave before the fork, is this process's parent no
+/// more. The new parent may be anyone (a subreaper, init of a container), so the test is for a change.
+pub(crate) fn wait_for_the_end_of(parent: Pid) {
+    while getppid() == parent {
+        std::thread::sleep(PARENT_CHECK_PERIOD);
     }
 }
