@@ -110,6 +110,12 @@ pub enum WorkerError {
         /// The run in flight.
         run_id: u64,
     },
+    /// This process was forked from the one whose worker it is, and has only a copy.
+    #[error("worker: its chips belong to process {owner}")]
+    Foreign {
+        /// The process that started the worker.
+        owner: i32,
+    },
     /// The worker was closed.
     #[error("worker: closed")]
     Closed,

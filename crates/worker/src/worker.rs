@@ -198,7 +198,13 @@ impl WorkerBuilder {
                 make_endpoint: self.make_endpoint.as_ref(),
             };
             let child = Child::fork(|| child::live(&inheritance))?;
-            worker.chips.push(Chip { child, in_flight: None, generation: 0, ending_is_told: false });
+            worker.chips.push(Chip {
+                child,
+                in_flight: None,
+                generation: 0,
+                told_to_leave: false,
+                ending_is_told: false,
+            });
         }
         worker.callables = (self.callables.iter().zip(self.digests))
             .map(|(image, digest)| Known { digest, hid: image.hid() })
@@ -254,6 +260,8 @@ struct Chip {
     in_flight: Option<u64>,
     /// Counts the uses of the task frame.
     generation: u64,
+    /// It was there when the worker was closed.
+    told_to_leave: bool,
     /// An error has already said how this child ended.
     ending_is_told: bool,
 }
@@ -394,10 +402,12 @@ impl Worker {
         Ok(Ticket { run, generation: task.generation })
     }
 
-    /// Whether [`Worker::wait`] would return at once: the run has ended, or its process has.
+    /// Whether [`Worker::wait`] would return at once: the run has ended, or its process has, or it would refuse.
     pub fn poll(&mut self, ticket: &Ticket) -> bool {
+        let foreign = self.is_foreign();
         let Some(chip) = self.chips.get_mut(ticket.chip()) else { return true };
-        self.closed
+        foreign
+            || self.closed
             || chip.in_flight != Some(ticket.run_id())
             || self.mailboxes.parent(ticket.chip()).task_is_done()
             || chip.child.ending().is_some()
@@ -450,11 +460,13 @@ impl Worker {
     /// # Errors
     /// As [`Worker::close`].
     pub fn close_within(&mut self, limit: Duration) -> Result<(), WorkerError> {
-        if self.closed || self.owner != getpid() {
+        if self.closed || self.is_foreign() {
             return Ok(());
         }
         self.closed = true;
         for index in 0..self.chips.len() {
+            let chip = &mut self.chips[index];
+            chip.told_to_leave = chip.child.ending().is_none();
             self.mailboxes.parent(index).terminate();
         }
         let mut first_error = None;
@@ -474,8 +486,11 @@ impl Worker {
             match chip.child.ending() {
                 None | Some(Ending::Exited(0)) => {}
                 Some(_) if chip.ending_is_told => {}
+                // Where SIGCHLD is ignored nobody learns more of a child than that it has left, as it was told to.
+                Some(Ending::Collected) if chip.told_to_leave => {}
                 Some(ending) => {
-                    let error = self.gone(index, ending, "before it was told to leave".into());
+                    let when = if chip.told_to_leave { "after" } else { "before" };
+                    let error = self.gone(index, ending, format!("{when} it was told to leave"));
                     first_error.get_or_insert(error);
                 }
             }
@@ -535,6 +550,9 @@ impl Worker {
     ) -> Result<T, Missing> {
         let end = self.mailboxes.parent(chip);
         let child = &mut self.chips[chip].child;
+        if let Some(ending) = child.seen_ending() {
+            return take(end).ok_or(Missing::Ended(ending));
+        }
         let mut looked_at = Instant::now();
         let mut relax = Relax::new();
         loop {
@@ -575,7 +593,16 @@ impl Worker {
         }
     }
 
+    /// Whether this is the copy of a worker in a process that was forked later.
+    fn is_foreign(&self) -> bool {
+        self.owner != getpid()
+    }
+
+    /// Also refuses the copy of a worker in another process: its mailboxes are those that the owner uses.
     fn require_chip(&self, chip: usize) -> Result<(), WorkerError> {
+        if self.is_foreign() {
+            return Err(WorkerError::Foreign { owner: self.owner.as_raw() });
+        }
         if self.closed {
             return Err(WorkerError::Closed);
         }

@@ -44,6 +44,17 @@ const TESTS: &[Test] = &[
     ("a_chip_that_does_not_leave_is_killed", a_chip_that_does_not_leave_is_killed),
     ("a_second_worker_can_follow_the_first", a_second_worker_can_follow_the_first),
     ("children_of_a_killed_parent_leave", children_of_a_killed_parent_leave),
+    ("a_child_in_an_endless_run_leaves_with_its_parent", a_child_in_an_endless_run_leaves_with_its_parent),
+    (
+        "a_child_in_an_endless_bring_up_leaves_with_its_parent",
+        a_child_in_an_endless_bring_up_leaves_with_its_parent,
+    ),
+    ("close_says_when_a_chip_ended_that_was_not_told_to", close_says_when_a_chip_ended_that_was_not_told_to),
+    (
+        "an_orderly_close_is_one_where_nobody_keeps_the_status_of_children",
+        an_orderly_close_is_one_where_nobody_keeps_the_status_of_children,
+    ),
+    ("a_copy_in_a_forked_process_does_nothing", a_copy_in_a_forked_process_does_nothing),
     ("a_second_thread_forbids_the_start", a_second_thread_forbids_the_start),
     ("memory_that_no_chip_can_reach_is_refused", memory_that_no_chip_can_reach_is_refused),
     ("a_busy_chip_takes_no_second_run", a_busy_chip_takes_no_second_run),
@@ -54,8 +65,12 @@ const TESTS: &[Test] = &[
         children_leave_their_parents_stdio_and_exit_handlers_alone,
     ),
 ];
-const PROGRAMS: &[Test] =
-    &[("parent_that_waits", parent_that_waits), ("parent_with_buffered_output", parent_with_buffered_output)];
+const PROGRAMS: &[Test] = &[
+    ("parent_that_waits", parent_that_waits),
+    ("parent_of_a_chip_in_an_endless_run", parent_of_a_chip_in_an_endless_run),
+    ("parent_of_a_chip_in_an_endless_bring_up", parent_of_a_chip_in_an_endless_bring_up),
+    ("parent_with_buffered_output", parent_with_buffered_output),
+];
 
 fn main() -> ExitCode {
     one_thread::main(TESTS, PROGRAMS)
@@ -82,6 +97,14 @@ enum Script {
     Panic,
     /// Stores 1 in the first word and waits until the second is not 0.
     Meet,
+    /// Stores 1 in the first word and never returns.
+    Hang,
+}
+
+fn hang() -> ! {
+    loop {
+        std::thread::park();
+    }
 }
 
 /// An endpoint that does what a script says, with a vector as its device memory.
@@ -90,6 +113,16 @@ struct Scripted {
     memory: Vec<u8>,
     /// Its first word is set by a `free` that never returns.
     stuck: Option<SharedMemory>,
+    _at_the_end: PanicAtTheEnd,
+}
+
+#[derive(Default)]
+struct PanicAtTheEnd(bool);
+
+impl Drop for PanicAtTheEnd {
+    fn drop(&mut self) {
+        assert!(!self.0, "scripted panic at the end");
+    }
 }
 
 fn words(args: &RunArgs) -> [&'static AtomicU64; 2] {
@@ -117,6 +150,10 @@ impl Endpoint for Scripted {
                 let [here, there] = words(args);
                 here.store(1, Ordering::Release);
                 until("the other side", || there.load(Ordering::Acquire) != 0);
+            }
+            script if script == Script::Hang as u64 => {
+                words(args)[0].store(1, Ordering::Release);
+                hang();
             }
             _ => panic!("scripted panic"),
         }
@@ -215,7 +252,7 @@ fn assert_no_children() {
 
 fn two_chips_run_at_once_and_give_their_results() {
     let (mut worker, callable, shared) = started(2);
-    // Each run ends only once the other has begun: they see each other's first word as their second.
+    // The first run ends only because the second has begun meanwhile: the second's first word is the first's second.
     let one = args(Script::Meet, 0, &shared, 0);
     let other = args(Script::Meet, 0, &shared, 8);
     let first = worker.submit(0, callable, &one).unwrap();
@@ -402,6 +439,55 @@ fn dropping_closes() {
     assert_no_children();
 }
 
+fn close_says_when_a_chip_ended_that_was_not_told_to() {
+    let (mut worker, _, _) = started(1);
+    let pid = worker.pids()[0];
+    kill(pid);
+    until("the child's end", || !lives(pid));
+    let error = worker.close().unwrap_err();
+    assert!(error.to_string().ends_with("(SIGKILL) before it was told to leave"), "{error}");
+
+    let mut builder = scripted(1).0;
+    builder
+        .endpoint(|_, _| Ok(Box::new(Scripted { _at_the_end: PanicAtTheEnd(true), ..Scripted::default() })));
+    let error = builder.start().unwrap().close().unwrap_err();
+    assert!(error.to_string().ends_with("exited with status 3 after it was told to leave"), "{error}");
+    assert_no_children();
+}
+
+fn an_orderly_close_is_one_where_nobody_keeps_the_status_of_children() {
+    // SAFETY: no handler is installed.
+    let former = unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    assert_ne!(former, libc::SIG_ERR);
+    let (mut worker, callable, shared) = started(2);
+    let ticket = worker.submit(0, callable, &args(Script::Add, 1, &shared, 0)).unwrap();
+    worker.wait(ticket).unwrap();
+    worker.close().unwrap();
+    assert_no_children();
+}
+
+fn a_copy_in_a_forked_process_does_nothing() {
+    let (mut worker, callable, shared) = started(1);
+    let owner = std::process::id() as i32;
+    let ticket = worker.submit(0, callable, &args(Script::Meet, 0, &shared, 0)).unwrap();
+    until("the run", || word(&shared, 0) == 1);
+    beside(|| {
+        assert!(worker.poll(&ticket), "nothing to wait for");
+        let refusals = [
+            worker.malloc(0, 8).map(drop),
+            worker.submit(0, callable, &args(Script::Add, 1, &shared, 0)).map(drop),
+        ];
+        for refusal in refusals {
+            assert!(matches!(refusal, Err(WorkerError::Foreign { owner: of }) if of == owner), "{refusal:?}");
+        }
+        worker.close().unwrap();
+    })();
+    assert!(!worker.poll(&ticket), "the run goes on");
+    set_word(&shared, 8, 1);
+    worker.wait(ticket).unwrap();
+    worker.close().unwrap();
+}
+
 fn close_lets_a_run_in_progress_end() {
     let (mut worker, callable, shared) = started(2);
     let idle = worker.pids()[1];
@@ -458,12 +544,42 @@ fn parent_that_waits() {
     until("the end", || false);
 }
 
+fn parent_of_a_chip_in_an_endless_run() {
+    let (mut worker, callable, shared) = started(1);
+    let _ticket = worker.submit(0, callable, &args(Script::Hang, 0, &shared, 0)).unwrap();
+    until("the run", || word(&shared, 0) == 1);
+    println!("{}", worker.pids()[0]);
+    hang();
+}
+
+fn parent_of_a_chip_in_an_endless_bring_up() {
+    let (mut builder, _) = scripted(1);
+    builder.endpoint(|_, _| {
+        println!("{}", std::process::id());
+        hang();
+    });
+    drop(builder.start());
+}
+
 fn children_of_a_killed_parent_leave() {
-    let mut parent = program("parent_that_waits").stdout(Stdio::piped()).spawn().unwrap();
+    assert_children_leave_with("parent_that_waits", 2);
+}
+
+fn a_child_in_an_endless_run_leaves_with_its_parent() {
+    assert_children_leave_with("parent_of_a_chip_in_an_endless_run", 1);
+}
+
+fn a_child_in_an_endless_bring_up_leaves_with_its_parent() {
+    assert_children_leave_with("parent_of_a_chip_in_an_endless_bring_up", 1);
+}
+
+/// Starts a program, which prints the pids of its children, and kills it.
+fn assert_children_leave_with(parent: &str, children: usize) {
+    let mut parent = program(parent).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(parent.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let pids: Vec<i32> = line.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
-    assert_eq!(pids.len(), 2);
+    assert_eq!(pids.len(), children);
     assert!(pids.iter().all(|pid| lives(*pid)));
     parent.kill().unwrap();
     parent.wait().unwrap();
