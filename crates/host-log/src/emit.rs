@@ -96,15 +96,16 @@ pub(crate) fn submit(record: &[u8], anchor_pid: i32) -> bool {
     }
     // ORDERING: Acquire pairs with the Release of the owner in `start_writer`.
     if state.sink_owner_pid.load(Ordering::Acquire) != pid() {
-        gate.leave();
+        // Counted while inside: a quiesce that has seen everybody leave has every count.
         count_drop(state, DropReason::NotAdmitted);
+        gate.leave();
         return false;
     }
     match Sink::mapped() {
         Some(sink) => sink.accept(state, record, anchor_pid),
         None => {
-            gate.leave();
             count_drop(state, DropReason::NotAdmitted);
+            gate.leave();
             false
         }
     }

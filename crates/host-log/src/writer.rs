@@ -139,8 +139,9 @@ impl Sink {
                 true
             }
             Err(reason) => {
-                gate.leave();
+                // Counted while inside: a quiesce that has seen everybody leave has every count.
                 count_drop(state, reason);
+                gate.leave();
                 // A full ring whose writer lingers is one that nobody rang for.
                 self.doorbell.ring();
                 false
@@ -197,8 +198,8 @@ pub(crate) unsafe extern "C" fn enqueue(
     let is_ours = state.sink_owner_pid.load(Ordering::Acquire) == pid();
     let Some(sink) = sink.filter(|_| is_ours && !record.is_null() && (1..=RECORD_BYTES).contains(&size))
     else {
-        Gate::new(&state.sink_producer_state).leave();
         count_drop(state, DropReason::NotAdmitted);
+        Gate::new(&state.sink_producer_state).leave();
         return 0;
     };
     // SAFETY: readable by the function's contract.
