@@ -6,7 +6,8 @@
 //! has 0.
 //!
 //! The decision is taken when a span is entered: muted then, it does nothing at its end either, so that a
-//! threshold that changes meanwhile cannot produce a span with half a context.
+//! threshold that changes meanwhile cannot produce a span with half a context. Of the muted ones only an
+//! invocation's root counts in the depth.
 
 use core::cell::Cell;
 use core::fmt;
@@ -241,11 +242,16 @@ impl Invocation {
     ///
     /// `hid` is the callable's identity. The thread's former context comes back when the guard is dropped,
     /// so an invocation inside another does not disturb it. The number is drawn even while muted: numbers
-    /// then mean the same whatever the threshold.
+    /// then mean the same whatever the threshold. A muted root takes its place in the nesting, too, so that a
+    /// span that is heard later is the child of a root that is missing, not a root.
     pub fn begin(name: &'static str, hid: u64) -> RootGuard {
         let inv = state().next_invocation_id.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
         let former = replace_context(SpanContext { inv, hid, depth: 0 });
-        RootGuard { former, open: Open::enter(name), on_this_thread: PhantomData }
+        let open = Open::enter(name);
+        if open.is_none() {
+            replace_context(SpanContext { inv, hid, depth: 1 });
+        }
+        RootGuard { former, open, on_this_thread: PhantomData }
     }
 }
 

@@ -151,8 +151,8 @@ fn a_span_muted_at_its_start_stays_muted() {
         drop(root);
         let spans = spans(&flushed_lines(dir.path()));
         assert_eq!(spans.len(), 1);
-        // The numbers are drawn even while muted.
-        assert_eq!((spans[0].name.as_str(), spans[0].inv, spans[0].depth), ("muted.heard", 1, 0));
+        // The numbers are drawn even while muted, and the place of the root is its own.
+        assert_eq!((spans[0].name.as_str(), spans[0].inv, spans[0].depth), ("muted.heard", 1, 1));
         assert_eq!(log::context(), SpanContext::default());
     });
 }
