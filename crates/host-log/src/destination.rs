@@ -17,7 +17,7 @@ use simpler_log_abi::{LOG_DIRECTORY_BYTES, SimplerHostLogState};
 use simpler_record_format::RECORD_BYTES;
 
 use crate::error::{Error, ErrorKind};
-use crate::identity::pid;
+use crate::identity::{monotonic_ns, pid};
 use crate::{anchor_record, state};
 
 /// The values of the state's `log_directory_bound`.
@@ -68,9 +68,9 @@ pub(crate) fn write_stderr(record: &[u8]) -> bool {
     write_all(libc::STDERR_FILENO, record) == record.len()
 }
 
-/// Whether stderr would take a record now without blocking.
-pub(crate) fn stderr_is_ready() -> bool {
-    poll_writable(libc::STDERR_FILENO, 0)
+/// Whether stderr would take a record without blocking, now or before `deadline_ns`.
+pub(crate) fn stderr_is_ready(deadline_ns: i64) -> bool {
+    poll_writable(libc::STDERR_FILENO, deadline_ns)
 }
 
 /// The open log file of one thread.
@@ -191,21 +191,26 @@ fn write_all(descriptor: i32, bytes: &[u8]) -> usize {
         match error {
             Some(libc::EINTR) if taken < 0 => {}
             // Somebody made stderr non-blocking: wait as a blocking one would.
-            Some(libc::EAGAIN) if taken < 0 && poll_writable(descriptor, -1) => {}
+            Some(libc::EAGAIN) if taken < 0 && poll_writable(descriptor, i64::MAX) => {}
             _ => break,
         }
     }
     written
 }
 
-/// Whether `descriptor` can be written within `timeout_ms` (−1: for ever).
-fn poll_writable(descriptor: i32, timeout_ms: i32) -> bool {
+/// Whether `descriptor` can be written, now or before `deadline_ns` of the monotonic clock.
+fn poll_writable(descriptor: i32, deadline_ns: i64) -> bool {
     let mut entry = libc::pollfd { fd: descriptor, events: libc::POLLOUT, revents: 0 };
     loop {
+        let left_ms = deadline_ns.saturating_sub(monotonic_ns()).max(0) / 1_000_000;
+        let slice_ms = i32::try_from(left_ms).unwrap_or(i32::MAX);
         // SAFETY: one valid entry.
-        let ready = unsafe { libc::poll(&mut entry, 1, timeout_ms) };
-        if ready >= 0 {
+        let ready = unsafe { libc::poll(&mut entry, 1, slice_ms) };
+        if ready > 0 || ready == 0 && slice_ms < i32::MAX {
             return ready > 0 && entry.revents & libc::POLLOUT != 0;
+        }
+        if ready == 0 {
+            continue;
         }
         if std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
             return false;

@@ -57,9 +57,9 @@ impl Default for Config<'_> {
 pub struct Counts {
     /// Accepted records that the writer has not finished.
     pub pending: u64,
-    /// Records lost in this process.
+    /// Records lost in this process: the sum of `by_reason`.
     pub dropped: u64,
-    /// The lost ones by [`DropReason`]; once nothing is in motion they sum to `dropped`.
+    /// The lost ones by [`DropReason`].
     pub by_reason: [u64; DROP_REASONS],
     /// How many of the lost ones a drop report in the log has told.
     pub reported: u64,
@@ -68,11 +68,13 @@ pub struct Counts {
 /// The counters of this process.
 pub fn counts() -> Counts {
     let state = state();
-    let by_reason = |reason: DropReason| state.dropped_by_reason[reason as usize].load(Ordering::Relaxed);
+    let by_reason = DropReason::ALL
+        .map(|reason: DropReason| state.dropped_by_reason[reason as usize].load(Ordering::Relaxed));
     Counts {
         pending: Sink::mapped().filter(|_| runs_here(state)).map_or(0, |sink| sink.ring.pending()),
-        dropped: state.dropped_record_count.load(Ordering::Relaxed),
-        by_reason: DropReason::ALL.map(by_reason),
+        // Not the total's own word: read at another moment it could differ from the reasons.
+        dropped: by_reason.iter().sum(),
+        by_reason,
         reported: state.reported_drop_count.load(Ordering::Relaxed),
     }
 }
@@ -216,7 +218,9 @@ fn spawn_writer(sink: &'static Sink) -> io::Result<()> {
 
 /// Quiesces: refuses new records, waits until every accepted one is written or counted, ends the writer, and
 /// reports new losses in the log. Afterwards the process may fork, and records are written at once until
-/// [`start_writer`]. In a process without a writer of its own it does nothing.
+/// [`start_writer`]. In a process without a writer of its own it only reports.
+///
+/// A report that stderr does not take in the time that is left is not waited for; a later quiesce makes it.
 ///
 /// Records that other threads make while it waits are refused and counted (`not_admitted`).
 ///
@@ -234,7 +238,10 @@ pub fn prepare_to_fork(timeout: Duration) -> Result<(), DrainTimeout> {
         Ok(_) => {}
         Err(owner) if owner == -me => return Err(drain_timeout()),
         // No writer, or the parent's.
-        Err(_) => return Ok(()),
+        Err(_) => {
+            report_drops(state, deadline_ns);
+            return Ok(());
+        }
     }
     gate.close();
     if let Some(sink) = Sink::mapped() {
@@ -256,7 +263,7 @@ pub fn prepare_to_fork(timeout: Duration) -> Result<(), DrainTimeout> {
     state.sink_context.store(null_mut(), Ordering::Release);
     state.sink_owner_pid.store(0, Ordering::Release);
     gate.open();
-    report_drops(state);
+    report_drops(state, deadline_ns);
     Ok(())
 }
 
@@ -284,7 +291,7 @@ pub fn close(timeout: Duration) {
         return;
     };
     // A stderr that does not move is most likely the reason, and must not hold the exit up any longer.
-    if !destination::stderr_is_ready() {
+    if !destination::stderr_is_ready(monotonic_ns()) {
         return;
     }
     let mut record = [0; RECORD_BYTES];
@@ -319,21 +326,28 @@ fn deadline_ns(timeout: Duration) -> i64 {
 }
 
 /// Writes the drop report if there are losses that none has told. They count as told once the report has
-/// landed, or when ERROR is muted. A report that does not land is no lost record; the next quiesce repeats it.
-fn report_drops(state: &SimplerHostLogState) {
+/// landed, or when ERROR is muted. A report that does not land, or that stderr does not take until
+/// `deadline_ns`, is no lost record; the next quiesce repeats it.
+fn report_drops(state: &SimplerHostLogState, deadline_ns: i64) {
     let Counts { dropped: total, by_reason, reported, .. } = counts();
     if total <= reported {
         return;
     }
+    // Claimed first, so that of two who quiesce at once one reports.
+    let told = &state.reported_drop_count;
+    if told.compare_exchange(reported, total, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        return;
+    }
     if enabled(Level::Error) {
-        let report = DropReport { pid: pid() as _, new: total - reported, total, by_reason };
+        let new = total - reported;
+        let report = DropReport { pid: pid() as _, new, total, by_reason };
         let mut record = [0; RECORD_BYTES];
         let size = encode_drop_report(&mut record, monotonic_ns(), thread_handle(), &report);
-        if !try_write_synchronously(&record[..size], 0) {
-            return;
+        let may_write = destination::is_bound(state) || destination::stderr_is_ready(deadline_ns);
+        if !(may_write && try_write_synchronously(&record[..size], 0)) {
+            told.fetch_sub(new, Ordering::Relaxed);
         }
     }
-    state.reported_drop_count.store(total, Ordering::Relaxed);
 }
 
 fn forget_counts(state: &SimplerHostLogState) {

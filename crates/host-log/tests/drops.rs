@@ -325,3 +325,81 @@ fn close_says_on_stderr_what_it_could_not_drain() {
         reap(child);
     });
 }
+
+#[test]
+fn a_quiesce_without_a_writer_reports_too() {
+    in_own_process("a_quiesce_without_a_writer_reports_too", || {
+        let dir = deferred_log_to_folder();
+        let lose = || {
+            std::fs::remove_dir_all(dir.path()).unwrap();
+            log::log_error!("lost");
+            std::fs::create_dir(dir.path()).unwrap();
+        };
+        let reports = || {
+            let lines = lines_of(dir.path(), log::pid());
+            lines.into_iter().filter(|line| line.contains("[HOSTLOG_DROPS]")).collect::<Vec<_>>()
+        };
+        // Before a deferred writer's start; the anchor is lost with the record.
+        lose();
+        log::close(DRAIN);
+        log::close(DRAIN);
+        assert_eq!(reports().len(), 1, "silent without growth");
+        assert!(reports()[0].contains("new=2 total=2 "), "{:?}", reports());
+        // After the close of a log that had one.
+        log::start_writer().unwrap();
+        log::close(DRAIN);
+        lose();
+        log::close(DRAIN);
+        assert_eq!(reports().len(), 1, "the first one's file is gone");
+        assert!(reports()[0].contains("new=1 total=3 "), "{:?}", reports());
+        // The exit is the last quiesce.
+        let child = fork(|| {
+            lose();
+            // SAFETY: runs the exit handlers, which is the point.
+            unsafe { libc::exit(0) };
+        });
+        reap(child);
+        let childs = lines_of(dir.path(), child);
+        assert_eq!(childs.len(), 1, "{childs:#?}");
+        assert!(childs[0].contains("new=2 total=2 "), "{childs:#?}");
+    });
+}
+
+#[test]
+fn a_report_does_not_wait_for_a_stalled_stderr_longer_than_the_quiesce_may() {
+    in_own_process("a_report_does_not_wait_for_a_stalled_stderr_longer_than_the_quiesce_may", || {
+        let pipe = StderrPipe::install(Some(4096));
+        log::init(&Config::default()).unwrap();
+        log::flush(DRAIN).unwrap();
+        pipe.fill();
+        let state = log::state();
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        state.dropped_record_count.fetch_add(3, relaxed);
+        state.dropped_by_reason[1].fetch_add(3, relaxed);
+        let (quiesced, is_quiesced) = std::sync::mpsc::channel();
+        std::thread::spawn(move || quiesced.send(log::prepare_to_fork(Duration::from_millis(20))));
+        let in_time = is_quiesced.recv_timeout(support::DEADLINE / 6);
+        let stalled = log::counts();
+        pipe.restore();
+        let reader = std::thread::spawn(move || pipe.read_to_end());
+        log::prepare_to_fork(DRAIN).unwrap();
+        let told = log::counts();
+        drop(reader);
+        assert_eq!(in_time, Ok(Ok(())));
+        assert_eq!((stalled.dropped, stalled.reported), (3, 0));
+        assert_eq!((told.dropped, told.reported), (3, 3));
+    });
+}
+
+#[test]
+fn the_total_of_a_report_is_the_sum_of_its_reasons() {
+    in_own_process("the_total_of_a_report_is_the_sum_of_its_reasons", || {
+        let dir = log_to_folder();
+        // As a producer leaves them between its two additions: a reason ahead of the total.
+        log::state().dropped_by_reason[1].fetch_add(3, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(log::counts().dropped, 3);
+        log::prepare_to_fork(DRAIN).unwrap();
+        let lines = lines_of(dir.path(), log::pid());
+        assert!(lines[1].contains("new=3 total=3 queue_full=0 claim_exhausted=3 "), "{lines:#?}");
+    });
+}

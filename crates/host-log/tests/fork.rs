@@ -87,9 +87,8 @@ fn a_child_of_an_unquiesced_parent_counts_its_own_losses_as_not_admitted() {
             }
             let counts = log::counts();
             assert_eq!((counts.dropped, counts.by_reason), (5, [0, 0, 0, 5]));
-            // Nothing to flush or to quiesce here: the writer is the parent's.
+            // Nothing to flush here: the writer is the parent's.
             log::flush(Duration::ZERO).unwrap();
-            log::prepare_to_fork(Duration::ZERO).unwrap();
             log::set_threshold(log::Threshold::TIMING);
             log::start_writer().unwrap();
             log::log_warn!("child");
@@ -231,5 +230,25 @@ fn grandchildren_have_logs_of_their_own() {
         the_anchor(&lines);
         assert_eq!(lines.len(), 2);
         assert!(lines_of(dir.path(), log::pid()).is_empty());
+    });
+}
+
+#[test]
+fn a_child_of_an_unquiesced_parent_that_never_starts_a_writer_reports_at_its_close() {
+    in_own_process("a_child_of_an_unquiesced_parent_that_never_starts_a_writer_reports_at_its_close", || {
+        let dir = log_to_folder();
+        log::flush(DRAIN).unwrap();
+        let child = fork(|| {
+            log::set_threshold(log::Threshold::WARN);
+            for _ in 0..5 {
+                log::log_warn!("nobody takes it");
+            }
+            log::close(Duration::ZERO);
+            log::close(Duration::ZERO);
+        });
+        reap(child);
+        let childs = lines_of(dir.path(), child);
+        assert_eq!(childs.len(), 1, "{childs:#?}");
+        assert!(childs[0].contains(&format!(" pid={child} new=5 total=5 ")), "{childs:#?}");
     });
 }
