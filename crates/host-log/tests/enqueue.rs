@@ -122,7 +122,7 @@ fn uncounted_leavers(record: *const u8, size: u32, records: u64) -> u64 {
             // SAFETY: entered above; the record is readable or null.
             unsafe { enqueue(context, state, record.cast(), size, 0) };
         }
-        watcher.join().unwrap()
+        watcher.join().expect("the watcher")
     })
 }
 
