@@ -159,6 +159,25 @@ impl Drop for Output {
     }
 }
 
+/// Whether `descriptor` is the log file of process `pid`. Async-signal-safe.
+pub(crate) fn is_log_of(descriptor: i32, pid: i32) -> bool {
+    let path = log_path(state(), pid);
+    let mut open = core::mem::MaybeUninit::<libc::stat>::uninit();
+    let mut named = core::mem::MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: room for the answer.
+    let is_open = unsafe { libc::fstat(descriptor, open.as_mut_ptr()) } == 0;
+    // SAFETY: the path is zero-terminated, and there is room for the answer.
+    let is_named = unsafe { libc::stat(path.as_ptr().cast(), named.as_mut_ptr()) } == 0;
+    if !(is_open && is_named) {
+        return false;
+    }
+    // SAFETY: filled, for the call succeeded.
+    let open = unsafe { open.assume_init() };
+    // SAFETY: as above.
+    let named = unsafe { named.assume_init() };
+    (open.st_dev, open.st_ino) == (named.st_dev, named.st_ino)
+}
+
 /// `<directory>/host.<pid>.log`, zero-terminated.
 fn log_path(state: &SimplerHostLogState, pid: i32) -> [u8; PATH_BYTES] {
     let mut path = [0; PATH_BYTES];

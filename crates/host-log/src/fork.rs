@@ -6,8 +6,9 @@
 //! on the thread that makes them.
 //!
 //! A child that is forked without that counts its own losses: its records are refused, as `not_admitted`,
-//! until it starts a writer, and the fork's child handler has zeroed what it inherited. A child made by raw
-//! `clone` has run no handler; it is recognised, and cleaned up, when it starts its writer.
+//! until it starts a writer, and the fork's child handler has forgotten what it inherited. A child made by raw
+//! `clone` has run no handler; it forgets when it first asks for its pid, which every record does before it
+//! is submitted.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -17,8 +18,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use simpler_log_abi::{
-    DROP_REASONS, DropReason, Level, PRODUCERS_CLOSED, SimplerHostLogEnqueueFn, SimplerHostLogState,
-    SimplerSpanContext, Threshold,
+    DROP_REASONS, DropReason, Level, SimplerHostLogEnqueueFn, SimplerHostLogState, SimplerSpanContext,
+    Threshold,
 };
 use simpler_record_format::{DropReport, Envelope, RECORD_BYTES, encode_drop_report, encode_text};
 
@@ -29,7 +30,7 @@ use crate::error::{DrainTimeout, Error, ErrorKind};
 use crate::identity::{map_pid_page, monotonic_ns, pid, thread_handle};
 use crate::sync::Ordering;
 use crate::writer::{Sink, enqueue, writer_main};
-use crate::{span, state};
+use crate::{span, state, writer};
 
 /// How long the exit of the process waits for records that were accepted.
 const EXIT_DRAIN: Duration = Duration::from_millis(1000);
@@ -68,6 +69,8 @@ pub struct Counts {
 /// The counters of this process.
 pub fn counts() -> Counts {
     let state = state();
+    // In a child, this forgets what the parent counted.
+    pid();
     let by_reason = DropReason::ALL
         .map(|reason: DropReason| state.dropped_by_reason[reason as usize].load(Ordering::Relaxed));
     Counts {
@@ -99,8 +102,8 @@ pub fn init(config: &Config<'_>) -> Result<(), Error> {
     if HANDLERS.swap(1, Ordering::Relaxed) == 0 {
         state.sink_process_pid.store(pid(), Ordering::Relaxed);
         // SAFETY: the handler is a function of this object, which is never unloaded (an owner library is
-        // linked `-z nodelete`), and does raw stores only. Without memory for it, start_writer cleans up.
-        unsafe { libc::pthread_atfork(None, None, Some(forget_the_parent)) };
+        // linked `-z nodelete`), and is async-signal-safe. Without memory for it, the first `pid` does its work.
+        unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
         // SAFETY: as above.
         unsafe { libc::atexit(drain_at_exit) };
     }
@@ -152,12 +155,6 @@ pub fn start_writer() -> Result<(), Error> {
         }
     }
     gate.close();
-    if state.sink_process_pid.load(Ordering::Relaxed) != me {
-        // A child whose fork ran no handler: all counts are another process's.
-        forget_counts(state);
-        state.sink_producer_state.store(PRODUCERS_CLOSED, Ordering::Relaxed);
-        state.sink_process_pid.store(me, Ordering::Relaxed);
-    }
     let started = match Sink::map() {
         Some(sink) => {
             sink.adopt(me);
@@ -359,16 +356,59 @@ fn forget_counts(state: &SimplerHostLogState) {
     state.pending_record_count.store(0, Ordering::Relaxed);
 }
 
-/// The fork's child handler: what was counted was the parent's, and threads that were inside the gate or
-/// half through a claim do not exist here.
+/// How often a thread of a child yields to the one that forgets the parent. That one makes a few stores and
+/// syscalls; the bound is for a signal handler that has interrupted it and waits in vain.
+const FORGETTING_YIELDS: u32 = 10_000;
+
+/// The fork's child handler.
+unsafe extern "C" fn in_the_child() {
+    // The page is wiped, so the pid is asked for, and that forgets the parent.
+    pid();
+}
+
+/// Called whenever the kernel was asked for the pid, which is `me`: in a child of a fork, by its first thread
+/// that wants to know, it forgets the parent. What was counted was the parent's, threads that were inside the
+/// gate or half through a claim do not exist here, and the open log file is not this process's.
 ///
 /// The owner word is left alone: not zero, it makes every record of an unquiesced parent's child
 /// `not_admitted`; zero, it leaves the synchronous window open.
 ///
-/// After fork in a process that may have had threads, so only async-signal-safe work: stores and `getpid`.
-unsafe extern "C" fn forget_the_parent() {
+/// After fork in a process that may have had threads, so only async-signal-safe work.
+#[cold]
+pub(crate) fn entered_process(me: i32) {
     let state = state();
+    let word = &state.sink_process_pid;
+    // ORDERING: Acquire pairs with the Release below: who sees `me` sees everything forgotten.
+    let mut former = word.load(Ordering::Acquire);
+    loop {
+        if former == me || former == 0 {
+            // Nothing is inherited, or there is no log yet.
+            return;
+        }
+        if former == -me {
+            break;
+        }
+        // ORDERING: Acquire as above; one thread gets it.
+        match word.compare_exchange(former, -me, Ordering::Acquire, Ordering::Acquire) {
+            Ok(_) => return forget_the_parent(state, former.abs(), me),
+            Err(current) => former = current,
+        }
+    }
+    // Another thread is at it, and nobody may be counted or enter the gate meanwhile.
+    for _ in 0..FORGETTING_YIELDS {
+        // ORDERING: Acquire as above.
+        if word.load(Ordering::Acquire) == me {
+            return;
+        }
+        // SAFETY: no preconditions.
+        unsafe { libc::sched_yield() };
+    }
+}
+
+fn forget_the_parent(state: &SimplerHostLogState, parent: i32, me: i32) {
+    writer::close_inherited_file(parent);
     forget_counts(state);
+    // ORDERING: Relaxed, as all of these: the Release below is for those who wait.
     state.sink_producer_state.store(0, Ordering::Relaxed);
     // Another thread of the parent may have been in the middle of binding.
     let half_bound = (destination::BINDING, destination::UNBOUND);
@@ -379,7 +419,8 @@ unsafe extern "C" fn forget_the_parent() {
         Ordering::Relaxed,
     );
     state.clock_anchor_pid.store(0, Ordering::Relaxed);
-    state.sink_process_pid.store(pid(), Ordering::Relaxed);
+    // ORDERING: Release pairs with the Acquire loads in `entered_process`.
+    state.sink_process_pid.store(me, Ordering::Release);
 }
 
 extern "C" fn drain_at_exit() {

@@ -2,7 +2,8 @@
 //!
 //! `getpid` and `gettid` cost more than a whole span, so both are remembered. What makes that safe is one
 //! word in a page that the kernel zeroes in every child (`MADV_WIPEONFORK`), however the child was made: a
-//! remembered thread id counts only while it stands next to the process id of that word.
+//! remembered thread id counts only while it stands next to the process id of that word. The zero is also how
+//! a child that ran no fork handler learns that it is one: who asks for the pid lets `fork` forget the parent.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
@@ -75,7 +76,9 @@ pub fn pid() -> i32 {
 #[cold]
 fn ask_pid() -> i32 {
     // SAFETY: getpid has no preconditions and is async-signal-safe.
-    unsafe { libc::getpid() }
+    let pid = unsafe { libc::getpid() };
+    crate::fork::entered_process(pid);
+    pid
 }
 
 /// This thread's id in the kernel.

@@ -53,8 +53,18 @@ static SINK: AtomicPtr<Sink> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The writer's open file, for a child of a parent that was not quiesced: it closes what it inherited.
 ///
-/// FORK: meaningful in the child only when the sink is another process's.
+/// FORK: the child takes it before anything else, see [`close_inherited_file`].
 static WRITER_FILE: AtomicI32 = AtomicI32::new(-1);
+
+/// In a child: closes the file that the writer of process `parent` had open, if the number still means it. A
+/// child that ran no fork handler may have reused it. Async-signal-safe.
+pub(crate) fn close_inherited_file(parent: i32) {
+    let inherited = WRITER_FILE.swap(-1, Ordering::Relaxed);
+    if inherited >= 0 && destination::is_log_of(inherited, parent) {
+        // SAFETY: the parent's writer opened it, the child has no other user of it.
+        unsafe { libc::close(inherited) };
+    }
+}
 
 /// What `sink_context` points to.
 #[derive(Debug)]
@@ -109,11 +119,6 @@ impl Sink {
     pub(crate) fn adopt(&self, process: i32) {
         if self.process.load(Ordering::Relaxed) == process {
             return;
-        }
-        let inherited = WRITER_FILE.swap(-1, Ordering::Relaxed);
-        if inherited >= 0 {
-            // SAFETY: the parent's writer opened it, the child has no other user of it.
-            unsafe { libc::close(inherited) };
         }
         self.ring.reset();
         self.doorbell.reset();

@@ -21,6 +21,15 @@ fn writer_threads() -> usize {
         .count()
 }
 
+/// The files below `dir` that this process has open.
+fn open_logs(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let open_files = std::fs::read_dir("/proc/self/fd").expect("/proc is mounted");
+    open_files
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter(|file| file.starts_with(dir))
+        .collect()
+}
+
 #[test]
 fn a_forked_child_writes_its_own_file_with_its_own_anchor() {
     in_own_process("a_forked_child_writes_its_own_file_with_its_own_anchor", || {
@@ -80,6 +89,7 @@ fn a_child_of_an_unquiesced_parent_counts_its_own_losses_as_not_admitted() {
         state.dropped_by_reason[0].store(3, std::sync::atomic::Ordering::Relaxed);
         let child = fork(|| {
             assert_eq!(log::counts(), log::Counts::default());
+            assert!(open_logs(dir.path()).is_empty(), "the parent's file is closed at once");
             // The anchor, too, is one of the child's records: it tries it before each.
             log::set_threshold(log::Threshold::WARN);
             for _ in 0..5 {
@@ -93,12 +103,7 @@ fn a_child_of_an_unquiesced_parent_counts_its_own_losses_as_not_admitted() {
             log::start_writer().unwrap();
             log::log_warn!("child");
             log::flush(DRAIN).unwrap();
-            let open_files = std::fs::read_dir("/proc/self/fd").unwrap();
-            let logs: Vec<_> = open_files
-                .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
-                .filter(|file| file.starts_with(dir.path()))
-                .collect();
-            assert_eq!(logs, [log_file(dir.path(), log::pid())], "the parent's file is closed");
+            assert_eq!(open_logs(dir.path()), [log_file(dir.path(), log::pid())]);
             log::prepare_to_fork(DRAIN).unwrap();
             assert_eq!(log::counts().reported, 5);
         });
@@ -119,38 +124,89 @@ fn a_child_of_an_unquiesced_parent_counts_its_own_losses_as_not_admitted() {
     });
 }
 
+/// A child by the raw call, which runs no fork handlers. Gives its pid.
+fn raw_clone(body: impl FnOnce()) -> i32 {
+    // SAFETY: a plain fork; the child ends by _exit.
+    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as i32;
+    assert!(child >= 0);
+    if child == 0 {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(outcome.is_err())) };
+    }
+    child
+}
+
+const RAW_CLONES_SKIPPED: &str =
+    "skipped: ThreadSanitizer does not see a raw clone and takes the child for a thread";
+
 #[test]
-fn a_child_made_by_raw_clone_cleans_up_when_it_starts_its_writer() {
-    in_own_process("a_child_made_by_raw_clone_cleans_up_when_it_starts_its_writer", || {
+fn a_child_made_by_raw_clone_forgets_the_parent_and_reports_its_own_losses() {
+    in_own_process("a_child_made_by_raw_clone_forgets_the_parent_and_reports_its_own_losses", || {
         if support::is_under_thread_sanitizer() {
-            return eprintln!(
-                "skipped: ThreadSanitizer does not see a raw clone and takes the child for a thread"
-            );
+            return eprintln!("{RAW_CLONES_SKIPPED}");
         }
         let dir = log_to_folder();
         log::log_warn!("parent");
+        log::flush(DRAIN).unwrap();
         let (parent, parents_tid) = (log::pid(), log::tid());
-        // SAFETY: a plain fork by the raw call, which runs no handlers; the child ends by _exit.
-        let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as i32;
-        assert!(child >= 0);
-        if child == 0 {
-            let outcome = std::panic::catch_unwind(|| {
-                assert_ne!(log::pid(), parent);
-                assert_ne!(log::tid(), parents_tid);
-                log::log_warn!("refused");
-                assert!(log::counts().dropped > 0);
-                log::start_writer().unwrap();
-                assert_eq!(log::counts().dropped, 0);
-                log::log_warn!("child");
-                log::prepare_to_fork(DRAIN).unwrap();
-            });
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(i32::from(outcome.is_err())) };
-        }
+        // Losses of the parent, and a producer of it inside the gate, which the child must not inherit.
+        let state = log::state();
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        state.dropped_record_count.store(7, relaxed);
+        state.dropped_by_reason[0].store(7, relaxed);
+        state.sink_producer_state.fetch_add(1, relaxed);
+        let child = raw_clone(|| {
+            log::set_threshold(log::Threshold::WARN);
+            log::log_warn!("refused");
+            assert_ne!(log::pid(), parent);
+            assert_ne!(log::tid(), parents_tid);
+            assert_eq!(log::counts().by_reason, [0, 0, 0, 1]);
+            assert_eq!(state.sink_producer_state.load(relaxed), 0);
+            assert!(open_logs(dir.path()).is_empty(), "the parent's file is closed");
+            log::set_threshold(log::Threshold::TIMING);
+            log::start_writer().unwrap();
+            log::log_warn!("child");
+            log::prepare_to_fork(DRAIN).unwrap();
+        });
+        let silent = raw_clone(|| log::close(DRAIN));
+        state.sink_producer_state.fetch_sub(1, relaxed);
         reap(child);
+        reap(silent);
         let childs = lines_of(dir.path(), child);
         the_anchor(&childs);
-        assert_eq!(childs.len(), 2, "{childs:#?}");
+        assert_eq!(childs.len(), 3, "{childs:#?}");
+        assert!(childs[2].contains(&format!(" pid={child} new=1 total=1 ")), "{childs:#?}");
+        assert!(lines_of(dir.path(), silent).is_empty(), "the parent's losses are not its own");
+    });
+}
+
+#[test]
+fn a_child_never_closes_a_file_of_its_own() {
+    in_own_process("a_child_never_closes_a_file_of_its_own", || {
+        if support::is_under_thread_sanitizer() {
+            return eprintln!("{RAW_CLONES_SKIPPED}");
+        }
+        let dir = log_to_folder();
+        log::flush(DRAIN).unwrap();
+        let log_of_parent = log_file(dir.path(), log::pid());
+        let body = || {
+            let link = |number: i32| std::fs::read_link(format!("/proc/self/fd/{number}")).ok();
+            // Still open only where no handler ran.
+            let number = (3..1000).find(|&number| link(number).as_ref() == Some(&log_of_parent));
+            if let Some(number) = number {
+                // SAFETY: the parent's file, which the child closes as one that tidies up would.
+                unsafe { libc::close(number) };
+            }
+            let own: Vec<_> = (0..8).map(|_| std::fs::File::open("/dev/null").unwrap()).collect();
+            log::start_writer().unwrap();
+            log::prepare_to_fork(DRAIN).unwrap();
+            for file in &own {
+                file.metadata().unwrap();
+            }
+        };
+        reap(fork(body));
+        reap(raw_clone(body));
     });
 }
 
