@@ -7,7 +7,10 @@
 //! threads without a lock could be closed by one and reused by another in the middle of a write.
 //!
 //! A failed write closes the file and the next record opens it again. What a failed write left of a record
-//! is cut off, as long as nothing was appended behind it, so that no torn line is followed by another.
+//! is cut off, as long as nothing was appended behind it, so that no torn line is followed by another. In the
+//! synchronous window another thread might append between the look and the cut, so an append holds the file's
+//! lock (`flock`) until it has cut; where the file system knows no such lock, nothing is cut. The lock is given
+//! back by name, not by closing, because a child forked meanwhile shares it.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -96,13 +99,15 @@ impl Output {
             return 0;
         }
         let end = ends.last().map_or(start, |&end| end as usize);
+        let lock = FileLock::take(self.descriptor);
         let reached = start + write_all(self.descriptor, &text[start..end]);
         if reached == end {
             return ends.len();
         }
         let landed = ends.partition_point(|&end| end as usize <= reached);
         let whole = landed.checked_sub(1).map_or(start, |last| ends[last] as usize);
-        cut_back(self.descriptor, reached - whole);
+        cut_back(&lock, reached - whole);
+        drop(lock);
         self.close();
         landed
     }
@@ -124,9 +129,11 @@ impl Output {
         // An anchor that went to stderr before the directory was bound comes first here as well.
         let mut record = [0; RECORD_BYTES];
         if let Some(size) = anchor_record::take_repeat(&mut record) {
+            let lock = FileLock::take(descriptor);
             let written = write_all(descriptor, &record[..size]);
             if written < size {
-                cut_back(descriptor, written);
+                cut_back(&lock, written);
+                drop(lock);
                 anchor_record::went_to_stderr(pid());
                 self.close();
                 return false;
@@ -237,11 +244,39 @@ fn poll_writable(descriptor: i32, deadline_ns: i64) -> bool {
     }
 }
 
-/// Removes the last `bytes` that this descriptor appended, unless somebody appended behind them.
-fn cut_back(descriptor: i32, bytes: usize) {
-    if bytes == 0 {
+/// The lock of an open log file, held by who appends to it and may cut what it appended.
+struct FileLock {
+    descriptor: i32,
+    is_held: bool,
+}
+
+impl FileLock {
+    /// Waits for the lock; not held where the file has none to give.
+    fn take(descriptor: i32) -> FileLock {
+        loop {
+            // SAFETY: flock has no memory preconditions.
+            let is_held = unsafe { libc::flock(descriptor, libc::LOCK_EX) } == 0;
+            if is_held || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+                return FileLock { descriptor, is_held };
+            }
+        }
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // SAFETY: flock has no memory preconditions.
+        unsafe { libc::flock(self.descriptor, libc::LOCK_UN) };
+    }
+}
+
+/// Removes the last `bytes` that the lock's descriptor appended, unless somebody appended behind them, which
+/// nobody can while the lock is held.
+fn cut_back(lock: &FileLock, bytes: usize) {
+    if bytes == 0 || !lock.is_held {
         return;
     }
+    let descriptor = lock.descriptor;
     // In append mode the offset is the end of the last write.
     // SAFETY: lseek has no memory preconditions.
     let end = unsafe { libc::lseek(descriptor, 0, libc::SEEK_CUR) };

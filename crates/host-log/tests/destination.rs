@@ -203,3 +203,33 @@ fn an_anchor_that_is_lost_is_tried_again() {
         assert!(lines[1].ends_with("lands"), "{lines:#?}");
     });
 }
+
+#[test]
+fn records_written_at_once_wait_for_the_lock_of_the_file() {
+    in_own_process("records_written_at_once_wait_for_the_lock_of_the_file", || {
+        use std::os::fd::AsRawFd;
+
+        let dir = support::deferred_log_to_folder();
+        log::log_warn!("first");
+        let file = std::fs::File::open(log_file(dir.path(), log::pid())).unwrap();
+        // Another thread that appends and may have to cut holds it like this.
+        // SAFETY: an open file.
+        assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) }, 0);
+        let (sender, tid) = std::sync::mpsc::channel();
+        let second = std::thread::spawn(move || {
+            sender.send(log::tid()).unwrap();
+            log::log_warn!("second");
+        });
+        let tid = tid.recv().unwrap();
+        let is_waiting = || {
+            let call = std::fs::read_to_string(format!("/proc/self/task/{tid}/syscall"));
+            call.is_ok_and(|call| call.starts_with(&format!("{} ", libc::SYS_flock)))
+        };
+        support::wait_for("the lock is asked for", || is_waiting() || second.is_finished());
+        assert_eq!(lines_of(dir.path(), log::pid()).len(), 2, "the anchor and the first");
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) }, 0);
+        second.join().unwrap();
+        assert_eq!(lines_of(dir.path(), log::pid()).len(), 3);
+    });
+}
