@@ -190,6 +190,23 @@ pub fn start_writer() -> Result<(), Error> {
 /// FORK: the thread does not exist in the child, and the owner word says so.
 static WRITER_THREAD: AtomicU64 = AtomicU64::new(0);
 
+/// The processor time that the running writer has used, for tests; `None` where it cannot be asked for.
+pub fn writer_cpu_ns() -> Option<i64> {
+    let mut clock: libc::clockid_t = 0;
+    let thread = WRITER_THREAD.load(Ordering::Relaxed);
+    if !runs_here(state()) || thread == 0 {
+        return None;
+    }
+    // SAFETY: this process's writer runs, so the thread exists; whoever asks does not quiesce meanwhile.
+    if unsafe { libc::pthread_getcpuclockid(thread, &mut clock) } != 0 {
+        return None;
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the answer.
+    let is_read = unsafe { libc::clock_gettime(clock, &mut time) } == 0;
+    is_read.then_some(time.tv_sec * 1_000_000_000 + time.tv_nsec)
+}
+
 fn spawn_writer(sink: &'static Sink) -> io::Result<()> {
     let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut former = core::mem::MaybeUninit::<libc::sigset_t>::uninit();

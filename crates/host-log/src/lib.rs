@@ -101,7 +101,32 @@ mod owner {
     /// What tests and benches look at; not for programs.
     #[doc(hidden)]
     pub mod diagnostics {
+        use crate::queue::Claim;
         use crate::writer::Sink;
+
+        pub use crate::fork::writer_cpu_ns;
+
+        /// A position that is claimed and not yet published: a gap that stops the writer.
+        #[derive(Debug)]
+        pub struct Gap {
+            sink: &'static Sink,
+            claim: Claim,
+        }
+
+        /// Claims a position of the running writer's queue. The caller is not inside the gate, so it publishes
+        /// before anybody quiesces with success.
+        pub fn open_gap() -> Option<Gap> {
+            let sink = Sink::mapped()?;
+            Some(Gap { sink, claim: sink.ring.claim().ok()? })
+        }
+
+        impl Gap {
+            /// Publishes `record` in the gap and wakes the writer.
+            pub fn publish(self, record: &[u8]) {
+                self.sink.ring.publish(self.claim, record, 0);
+                self.sink.doorbell.ring();
+            }
+        }
 
         /// How often the writer went to rest, and how often a producer, flush or quiesce woke it.
         pub fn sleeps_and_wakes() -> (u64, u64) {

@@ -5,6 +5,7 @@
 mod support;
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use simpler_host_log::{self as log, Config, Level, SpanEvent, Threshold};
 use support::{envelope, flushed_lines, in_own_process, log_to_folder, spans};
@@ -151,5 +152,30 @@ fn a_span_without_a_name_is_not_emitted() {
         log::emit_span(&SpanEvent { name: "", inv: 1, hid: 1, depth: 0, ts: 1, dur: 1, attrs: "a=1" });
         assert_eq!(flushed_lines(dir.path()).len(), 1);
         assert_eq!(log::counts().dropped, 0);
+    });
+}
+
+#[test]
+fn the_writer_sleeps_while_an_earlier_record_is_not_published() {
+    in_own_process("the_writer_sleeps_while_an_earlier_record_is_not_published", || {
+        /// Long enough that a writer that spins, or polls, shows.
+        const WINDOW: Duration = Duration::from_millis(50);
+        const RESTING_NS: i64 = 1_000_000;
+        let dir = log_to_folder();
+        log::flush(support::DRAIN).expect("nothing is in the way");
+        let gap = log::diagnostics::open_gap().expect("room");
+        log::log_warn!("behind the gap");
+        assert_eq!(log::counts().pending, 2);
+        let used = || log::diagnostics::writer_cpu_ns().expect("the writer runs");
+        support::wait_for("the writer rests", || {
+            let before = (used(), log::diagnostics::sleeps_and_wakes());
+            std::thread::park_timeout(WINDOW);
+            used() - before.0 < RESTING_NS && log::diagnostics::sleeps_and_wakes() == before.1
+        });
+        assert_eq!(log::counts().pending, 2);
+        gap.publish(b"[mono_ns=5][T0x7][WARN] test: in the gap\n");
+        let lines = support::flushed_lines(dir.path());
+        assert!(lines[1].ends_with("in the gap"), "{lines:#?}");
+        assert!(lines[2].ends_with("behind the gap"), "{lines:#?}");
     });
 }
