@@ -226,6 +226,7 @@ impl ChipRuntime {
 
     /// Frees what [`ChipRuntime::malloc`] gave, after the run that is under way; so with the copies.
     pub fn free(&self, addr: DeviceAddr) -> Result<(), RunError> {
+        let _no_run = self.state();
         Ok(self.platform.release(addr)?)
     }
 
@@ -243,7 +244,6 @@ impl ChipRuntime {
 
     /// Runs a callable to its end and emits the run's spans. It returns only when every kernel has: one that never
     /// does keeps the run from ending, which an ERROR record then says.
-        let _no_run = self.state();
     ///
     /// # Errors
     /// Code −1 when the callable is unknown or the device refuses something; else the run's own code. Whatever the
@@ -546,13 +546,13 @@ impl Drop for ChipRuntime {
             let _ = self.platform.release(addr);
         }
     }
+}
+
 /// What the environment says about device spans: read once, for all of the process (RUNTIME §4.4).
 fn device_spans_env() -> Option<&'static [u8]> {
     // FORK: a child inherits the value with the environment that it was read from.
     static VALUE: OnceLock<Option<OsString>> = OnceLock::new();
     VALUE.get_or_init(|| std::env::var_os(simpler_device_phase::ENABLE_ENV)).as_deref().map(OsStr::as_bytes)
-}
-
 }
 
 /// The timeout that the environment names; None where it is unset or no positive number.
