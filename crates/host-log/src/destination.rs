@@ -76,6 +76,27 @@ pub(crate) fn stderr_is_ready(deadline_ns: i64) -> bool {
     poll_writable(libc::STDERR_FILENO, deadline_ns)
 }
 
+/// Appends one record to the bound directory's file, unless that would wait for somebody: a file that is
+/// locked has an append under way, and a pipe in its place may be full. The record may be lost or torn.
+pub(crate) fn append_if_free(record: &[u8]) {
+    let path = log_path(state(), pid());
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC | libc::O_NONBLOCK;
+    // SAFETY: the path is zero-terminated.
+    let descriptor = unsafe { libc::open(path.as_ptr().cast(), flags, 0o666) };
+    if descriptor < 0 {
+        return;
+    }
+    // SAFETY: flock has no memory preconditions.
+    if unsafe { libc::flock(descriptor, libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+        // SAFETY: the record is readable for its length. Once, so that nothing is waited for.
+        unsafe { libc::write(descriptor, record.as_ptr().cast(), record.len()) };
+        // SAFETY: as above; by name, because a child may share it.
+        unsafe { libc::flock(descriptor, libc::LOCK_UN) };
+    }
+    // SAFETY: opened above and known to nobody else.
+    unsafe { libc::close(descriptor) };
+}
+
 /// The open log file of one thread.
 #[derive(Debug)]
 pub(crate) struct Output {

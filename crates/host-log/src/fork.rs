@@ -299,15 +299,12 @@ pub fn flush(timeout: Duration) -> Result<(), DrainTimeout> {
 }
 
 /// Quiesces for good, before the process ends. Should the records not reach their destination in time, one
-/// warning on stderr says how many are pending and dropped.
+/// warning says how many are pending and dropped: on stderr, or, when that takes nothing just now, in the log
+/// file if a directory is bound. The warning is never waited for; if neither takes it at once, it is left out.
 pub fn close(timeout: Duration) {
     let Err(DrainTimeout { pending, dropped }) = prepare_to_fork(timeout) else {
         return;
     };
-    // A stderr that does not move is most likely the reason, and must not hold the exit up any longer.
-    if !destination::stderr_is_ready(monotonic_ns()) {
-        return;
-    }
     let mut record = [0; RECORD_BYTES];
     let thread = thread_handle();
     let envelope = Envelope { mono_ns: monotonic_ns(), thread, level: Level::Warn, func: "host_log_close" };
@@ -320,7 +317,12 @@ pub fn close(timeout: Duration) {
             timeout.as_millis()
         ),
     );
-    destination::write_stderr(&record[..size]);
+    // A destination that does not move is most likely the reason, and must not hold the exit up any longer.
+    if destination::stderr_is_ready(monotonic_ns()) {
+        destination::write_stderr(&record[..size]);
+    } else if destination::is_bound(state()) {
+        destination::append_if_free(&record[..size]);
+    }
 }
 
 /// Whether this process's writer runs or is being stopped.

@@ -403,3 +403,39 @@ fn the_total_of_a_report_is_the_sum_of_its_reasons() {
         assert!(lines[1].contains("new=3 total=3 queue_full=0 claim_exhausted=3 "), "{lines:#?}");
     });
 }
+
+#[test]
+fn close_says_in_the_file_what_a_stalled_stderr_does_not_take() {
+    in_own_process("close_says_in_the_file_what_a_stalled_stderr_does_not_take", || {
+        let dir = log_to_folder();
+        log::flush(DRAIN).unwrap();
+        let pipe = StderrPipe::install(Some(4096));
+        pipe.fill();
+        let gap = log::diagnostics::open_gap().unwrap();
+        let closes = || {
+            let (closed, is_closed) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                log::close(Duration::from_millis(20));
+                closed.send(()).unwrap();
+            });
+            is_closed.recv_timeout(support::DEADLINE / 6)
+        };
+        let in_time = closes();
+        let file = lines_of(dir.path(), log::pid());
+        // While the file is locked, the warning is left out rather than waited for.
+        let locked = std::fs::File::open(log_file(dir.path(), log::pid())).unwrap();
+        // SAFETY: an open file.
+        assert_eq!(unsafe { libc::flock(std::os::fd::AsRawFd::as_raw_fd(&locked), libc::LOCK_EX) }, 0);
+        let again_in_time = closes();
+        let same_file = lines_of(dir.path(), log::pid());
+        drop(locked);
+        gap.publish(b"[mono_ns=5][T0x7][WARN] test: in the gap\n");
+        pipe.restore();
+        drop(pipe);
+        log::flush(DRAIN).unwrap();
+        assert_eq!((in_time, again_in_time), (Ok(()), Ok(())));
+        assert_eq!((file.len(), same_file.len()), (2, 2), "{file:#?}");
+        let body = envelope(&file[1]).1;
+        assert_eq!(body, "host log not drained within 20 ms: pending=1 dropped=0");
+    });
+}
