@@ -155,6 +155,8 @@ pub fn start_writer() -> Result<(), Error> {
         }
     }
     gate.close();
+    // Without `init` nobody has said yet whose the counts are; a child shall know that they are not its own.
+    let _ = state.sink_process_pid.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed);
     let started = match Sink::map() {
         Some(sink) => {
             sink.adopt(me);
