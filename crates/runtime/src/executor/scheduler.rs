@@ -107,7 +107,9 @@ impl<'a> Scheduler<'a> {
             self.graph.set_idle(kind, index, self.idle[kind] != 0);
         }
         let event = aicpu.event(index);
-        let mut relax = Relax::new();
+        // FIN is expected soon while a kernel runs. Who has nothing running is rung when it is needed, and would only
+        // take turns on a CPU that a kernel could have; the first scheduler is the first to be rung.
+        let (mut relax, mut idle) = (Relax::new(), Relax::parking());
         let mut watchdog = Watchdog::new(run.timeout, &self.graph);
         loop {
             let seen = event.epoch();
@@ -118,12 +120,14 @@ impl<'a> Scheduler<'a> {
             let dispatched = self.dispatch_ready(completed);
             if completed || dispatched {
                 relax.reset();
+                idle.reset();
             } else if self.graph.is_drained() {
                 return 0;
             } else if watchdog.has_expired(&self.graph) {
                 return self.time_out();
             }
-            relax.wait(event, seen);
+            let wait = if self.running == 0 && index != 0 { &mut idle } else { &mut relax };
+            wait.wait(event, seen);
         }
     }
 
