@@ -119,12 +119,24 @@ fn measure(model: &Model, cache: &std::path::Path) -> Result<Step, Failure> {
         };
         (tasks, stages) = (recording.tasks.len(), recording.stages.len());
         plain.run(&host, &recording);
-        let (plain_ns, next) = (plain.run(&host, &recording), read_word(&words, first + step + 1));
-        let runtime_ns = run(&runtime, decode, &args)?;
-        if read_word(&words, first + step + 1) != next {
-            return Err(
-                format!("step {step}: the runtime and the plain loop disagree about the next token").into()
-            );
+        let word = first + step + 1;
+        let (mut runtime_ns, mut plain_ns) = (0.0, 0.0);
+        let mut answers = [0; 2];
+        // In turn, and each begins as often as the other. A step that wrote nothing would leave no token behind.
+        for (turn, answer) in answers.iter_mut().enumerate() {
+            write_word(&mut words, word, u32::MAX);
+            if (turn as u32 + step).is_multiple_of(2) {
+                plain_ns = plain.run(&host, &recording);
+            } else {
+                runtime_ns = run(&runtime, decode, &args)?;
+            }
+            *answer = read_word(&words, word);
+        }
+        if answers[0] != answers[1] || answers[0] == u32::MAX {
+            return Err(format!(
+                "step {step}: the runtime and the plain loop give {answers:?}, not one token"
+            )
+            .into());
         }
         if step >= WARM_UP {
             through_runtime.push(runtime_ns);
@@ -168,6 +180,13 @@ fn read_word(words: &[u32], position: u32) -> u32 {
     let word = &raw const words[position as usize];
     // SAFETY: the index was checked; runs that write the word have returned.
     unsafe { word.read_volatile() }
+}
+
+/// Sets the word, for kernels and copies to overwrite.
+fn write_word(words: &mut [u32], position: u32, value: u32) {
+    let word = &raw mut words[position as usize];
+    // SAFETY: the index was checked; no run is under way.
+    unsafe { word.write_volatile(value) };
 }
 
 /// # Safety
