@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
 use simpler_kernel_abi::{ArgUse, CoreKind};
 use simpler_runtime::{CallableImage, RunArgs};
 use support::*;
@@ -262,6 +264,30 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
     return 0;
 }
 "#;
+
+/// A thread that nobody rings is late by a whole park slice; a run of these graphs takes a fraction of one.
+#[test]
+fn no_width_of_a_graph_leaves_a_thread_to_its_park_slice() {
+    let chip = small_chip();
+    let kernels = [("add", CoreKind::Aiv, ADD_KERNEL), ("add_cube", CoreKind::Aic, ADD_KERNEL)];
+    let id = chip.register(&image("layers_of_sums", LAYERS, &kernels)).unwrap();
+    for width in [1, 2, 5, 10, 17] {
+        let mut times: Vec<Duration> = (0..41)
+            .map(|_| {
+                let mut a = vec![1.0; width as usize];
+                let mut b = vec![0.0; width as usize];
+                let tensors = vec![host(&mut a, ArgUse::InOut), host(&mut b, ArgUse::InOut)];
+                let start = Instant::now();
+                run(&chip, id, &RunArgs { tensors, scalars: vec![8, width] }).unwrap();
+                start.elapsed()
+            })
+            .collect();
+        times.sort();
+        // A busy machine delays some runs; what is never rung delays them all.
+        let median = times[times.len() / 2];
+        assert!(median < simpler_relax::PARK_SLICE / 2, "{width} wide: half of the runs took {median:?}");
+    }
+}
 
 #[test]
 fn wide_layers_lose_no_task_and_no_wake_up() {

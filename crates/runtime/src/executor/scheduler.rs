@@ -121,9 +121,13 @@ impl<'a> Scheduler<'a> {
             if completed || dispatched {
                 relax.reset();
                 idle.reset();
-            } else if self.graph.is_drained() {
+                // Nobody rings this thread for what it did itself, such as the last completion.
+                continue;
+            }
+            if self.graph.is_drained() {
                 return 0;
-            } else if watchdog.has_expired(&self.graph) {
+            }
+            if watchdog.has_expired(&self.graph) {
                 return self.time_out();
             }
             let wait = if self.running == 0 && index != 0 { &mut idle } else { &mut relax };
