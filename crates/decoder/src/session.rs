@@ -37,7 +37,8 @@ impl SessionConfig {
     /// Cut for a machine whose cores really run `cpus` at a time.
     pub fn for_cpus(capacity: u32, cpus: u32) -> Self {
         let splits = cpus.clamp(1, SPLITS_MAX);
-        Self { capacity, splits, head_splits: splits * 2 }
+        // More parts of the head than run at a time would only wake a second scheduler for it.
+        Self { capacity, splits, head_splits: splits }
     }
 }
 
