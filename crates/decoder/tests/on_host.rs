@@ -8,7 +8,7 @@ use simpler_decoder::reference::Reference;
 use simpler_decoder::{DeviceBuffers, Model, Session, SessionConfig};
 use simpler_runtime::Limits;
 
-/// The bar: largest difference over largest logit.
+/// Largest difference over largest logit that rounding explains.
 const TOLERANCE: f32 = 1e-3;
 
 #[test]
