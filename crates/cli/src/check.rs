@@ -38,12 +38,19 @@ impl Check {
         complain(&reading);
         let facts = reading.trace.facts();
         let unusable = self.logs.unusable(&reading);
-        if self.json {
-            json::check(&mut out, &reading, &facts, unusable.as_deref())?;
-        } else if unusable.is_none() {
-            text::facts(&mut out, &reading, &facts)?;
+        let print = |out: &mut BufWriter<_>| {
+            if self.json {
+                json::check(out, &reading, &facts, unusable.as_deref())?;
+            } else if unusable.is_none() {
+                text::facts(out, &reading, &facts)?;
+            }
+            out.flush()
+        };
+        // A reader that went away does not want the facts; the verdict is the exit code all the same.
+        match print(&mut out) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
+            _ => {}
         }
-        out.flush()?;
         if let Some(sentence) = unusable {
             say(sentence);
             return Ok(UNUSABLE.into());

@@ -311,3 +311,18 @@ fn a_reader_that_goes_away_ends_it_quietly() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(stderr(&output), "");
 }
+
+#[test]
+fn a_verdict_does_not_depend_on_who_reads_the_facts() {
+    // The drop report says that three records were lost.
+    let lossy = file(
+        "lossy.log",
+        whole(1)
+            + "[HOSTLOG_DROPS] v=1 pid=41 new=3 total=3 queue_full=3 claim_exhausted=0 output_failed=0 not_admitted=0\n",
+    );
+    let mut child =
+        simpler(&["check", "--strict", &lossy]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    // Closed before a byte was read.
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
