@@ -10,14 +10,6 @@ mod support;
 use simpler_runtime::RunArgs;
 use support::*;
 
-const EMPTY: &str = r#"
-#include "submit.h"
-int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
-    (void)api; (void)run; (void)args;
-    return 0;
-}
-"#;
-
 #[test]
 fn a_muted_threshold_turns_device_spans_off_and_a_gate_of_two_zeros_does_not() {
     // SAFETY: this is the only test of its process, and no other thread runs yet.

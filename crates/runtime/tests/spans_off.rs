@@ -10,14 +10,6 @@ mod support;
 use simpler_runtime::RunArgs;
 use support::*;
 
-const EMPTY: &str = r#"
-#include "submit.h"
-int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
-    (void)api; (void)run; (void)args;
-    return 0;
-}
-"#;
-
 #[test]
 fn the_gate_turns_every_device_span_off_and_nothing_else() {
     // SAFETY: this is the only test of its process, and no other thread runs yet.

@@ -15,6 +15,15 @@ use simpler_platform::DeviceAddr;
 use simpler_runtime::{CallableId, CallableImage, ChipArg, ChipRuntime, Limits, RunArgs, RuntimeConfig};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 
+/// An orchestration that submits nothing.
+pub(crate) const EMPTY: &str = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    (void)api; (void)run; (void)args;
+    return 0;
+}
+"#;
+
 /// Where the tests of this crate keep their objects: compiled once, found again by content.
 pub(crate) fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("callables")
