@@ -12,12 +12,24 @@ use support::{
     lines_of, log_file, log_to_folder, reap, spans, the_anchor,
 };
 
-/// The threads of this process that are called like the writer.
+/// The threads of this process that are called like the writer and are not on their way out.
+///
+/// A joined thread is listed until the kernel has taken it apart, but it was marked as exiting before the join could
+/// return: a thread without the mark was not joined.
 fn writer_threads() -> usize {
+    /// `PF_EXITING` among the flags of a task, the kernel's own number.
+    const EXITING: u64 = 4;
+    let is_live_writer = |stat: &str| {
+        // `tid (name) state ppid pgrp session tty tpgid flags …`; see proc(5).
+        let (head, fields) = stat.rsplit_once(") ").expect("a name in parentheses");
+        let flags: u64 =
+            fields.split(' ').nth(6).and_then(|flags| flags.parse().ok()).expect("a task has flags");
+        head.ends_with("(simpler-log") && flags & EXITING == 0
+    };
     let tasks = std::fs::read_dir("/proc/self/task").expect("/proc is mounted");
     tasks
-        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
-        .filter(|name| name.trim() == "simpler-log")
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok())
+        .filter(|stat| is_live_writer(stat))
         .count()
 }
 
