@@ -1,8 +1,10 @@
 //! The gate in front of the sink: who may be inside, and since when nobody may.
 //!
-//! One word holds a closed bit and the number of producers inside. A producer enters, uses the sink, and
-//! leaves; whoever wants to stop the writer closes the gate and waits for the number to reach zero. The
-//! word lives in the shared state, and modules of other languages use it by the same rule.
+//! One word holds a closed bit and the number of producers inside. A producer of another module enters, uses
+//! the sink through the owner's callback, which leaves for it; whoever wants to stop the writer closes the gate
+//! and waits for the number to reach zero. The word lives in the shared state, and modules of all languages use
+//! it by the same rule. The owner's own producers need no gate: the queue's cursor refuses them when it is
+//! closed, and what they use is never unmapped.
 
 use simpler_log_abi::PRODUCERS_CLOSED;
 
@@ -36,10 +38,9 @@ impl<'a> Gate<'a> {
     // HOT: one read-modify-write.
     #[inline]
     pub fn leave(self) {
-        // ORDERING: AcqRel. Release pairs with the Acquire in `producers`: who sees the number at zero sees
-        // what its producers did. Both halves pair with `barrier`: of this and the writer's barrier one is
-        // first in the order of this word, and the later one's thread sees what the other's did before.
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        // ORDERING: Release pairs with the Acquire in `producers`: who sees the number at zero sees what its
+        // producers did.
+        self.0.fetch_sub(1, Ordering::Release);
     }
 
     /// Lets nobody in from now on.
@@ -65,12 +66,5 @@ impl<'a> Gate<'a> {
     pub fn producers(self) -> u64 {
         // ORDERING: Acquire pairs with the Release in `leave`.
         self.0.load(Ordering::Acquire) & !PRODUCERS_CLOSED
-    }
-
-    /// A read-modify-write that changes nothing: it takes a place in the order of this word, between the
-    /// producers that left before it and those that leave after it.
-    pub fn barrier(self) {
-        // ORDERING: AcqRel pairs with `leave`, see there.
-        self.0.fetch_add(0, Ordering::AcqRel);
     }
 }

@@ -21,12 +21,13 @@ use simpler_record_format::RECORD_BYTES;
 
 use crate::error::{Error, ErrorKind};
 use crate::identity::{monotonic_ns, pid};
+use crate::region::{self, Region};
 use crate::{anchor_record, state};
 
 /// The values of the state's `log_directory_bound`.
 pub(crate) const UNBOUND: i32 = 0;
 pub(crate) const BINDING: i32 = -1;
-const BOUND: i32 = 1;
+pub(crate) const BOUND: i32 = 1;
 
 /// Room for the directory, `/host.`, a pid, `.log` and a zero.
 const PATH_BYTES: usize = LOG_DIRECTORY_BYTES + 32;
@@ -102,14 +103,24 @@ pub(crate) fn append_if_free(record: &[u8]) {
 pub(crate) struct Output {
     /// −1 while closed.
     descriptor: i32,
-    /// Where the descriptor is noted for a child that must close it.
+    /// Where the descriptor is noted for a child that must close it: the writer's, who also tells the region
+    /// which file it has opened.
     note: Option<&'static AtomicI32>,
+    /// What the file should have, going by its size when it was opened and what was appended here.
+    bytes: u64,
+    is_regular: bool,
 }
 
 impl Output {
     /// A closed output; it opens when something is written.
     pub(crate) const fn new(note: Option<&'static AtomicI32>) -> Self {
-        Self { descriptor: -1, note }
+        Self { descriptor: -1, note, bytes: 0, is_regular: false }
+    }
+
+    /// The size that the file has by now, as far as it was written here; `None` if it is none, or closed and
+    /// never opened.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        self.is_regular.then_some(self.bytes)
     }
 
     /// Appends the records that lie one behind the other in `text` from `start` on, the n-th ending at
@@ -123,10 +134,12 @@ impl Output {
         let lock = FileLock::take(self.descriptor);
         let reached = start + write_all(self.descriptor, &text[start..end]);
         if reached == end {
+            self.bytes += (end - start) as u64;
             return ends.len();
         }
         let landed = ends.partition_point(|&end| end as usize <= reached);
         let whole = landed.checked_sub(1).map_or(start, |last| ends[last] as usize);
+        self.bytes += (whole - start) as u64;
         cut_back(&lock, reached - whole);
         drop(lock);
         self.close();
@@ -147,6 +160,13 @@ impl Output {
             return false;
         }
         self.set_descriptor(descriptor);
+        let status = region::status_of(descriptor);
+        self.is_regular = status.is_some_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG);
+        self.bytes = status.map_or(0, |status| status.st_size.cast_unsigned());
+        if let (Some(_), Some(status), Some(region)) = (self.note, status, Region::current()) {
+            let length = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
+            region.note_log(&path[..length], status.st_dev, status.st_ino);
+        }
         // An anchor that went to stderr before the directory was bound comes first here as well.
         let mut record = [0; RECORD_BYTES];
         if let Some(size) = anchor_record::take_repeat(&mut record) {
@@ -159,6 +179,7 @@ impl Output {
                 self.close();
                 return false;
             }
+            self.bytes += size as u64;
         }
         true
     }
@@ -190,20 +211,14 @@ impl Drop for Output {
 /// Whether `descriptor` is the log file of process `pid`. Async-signal-safe.
 pub(crate) fn is_log_of(descriptor: i32, pid: i32) -> bool {
     let path = log_path(state(), pid);
-    let mut open = core::mem::MaybeUninit::<libc::stat>::uninit();
     let mut named = core::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: room for the answer.
-    let is_open = unsafe { libc::fstat(descriptor, open.as_mut_ptr()) } == 0;
     // SAFETY: the path is zero-terminated, and there is room for the answer.
-    let is_named = unsafe { libc::stat(path.as_ptr().cast(), named.as_mut_ptr()) } == 0;
-    if !(is_open && is_named) {
+    if unsafe { libc::stat(path.as_ptr().cast(), named.as_mut_ptr()) } != 0 {
         return false;
     }
     // SAFETY: filled, for the call succeeded.
-    let open = unsafe { open.assume_init() };
-    // SAFETY: as above.
     let named = unsafe { named.assume_init() };
-    (open.st_dev, open.st_ino) == (named.st_dev, named.st_ino)
+    region::identity_of(descriptor) == Some((named.st_dev, named.st_ino))
 }
 
 /// `<directory>/host.<pid>.log`, zero-terminated.

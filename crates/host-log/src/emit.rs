@@ -1,20 +1,28 @@
-//! The way of a record: asked for, encoded, submitted to the sink, or written at once while there is none.
+//! The way of a record: asked for, encoded, queued, or written at once while there is no writer.
 
-use core::fmt;
+use core::ffi::c_void;
+use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 
-use simpler_log_abi::{DropReason, Level, SimplerHostLogState, Threshold};
-use simpler_record_format::{Envelope, Location, RECORD_BYTES, SpanFields, encode_text, frame};
+use simpler_log_abi::{DropReason, Level, SimplerHostLogEnqueueFn, SimplerHostLogState, Threshold};
+use simpler_record_format::frame::{self, TextFields};
+use simpler_record_format::{Location, RECORD_BYTES, SpanFields};
 
 use crate::admission::Gate;
 use crate::anchor::AnchorClaim;
 use crate::destination::{self, Output};
-use crate::identity::{monotonic_ns, pid, thread_handle, tid};
-use crate::writer::Sink;
-use crate::{anchor_record, state};
+use crate::region::Region;
+use crate::thread::{self, Thread};
+use crate::{anchor_record, is_bound, queue, state, ticks};
+
+/// A producer that claims a position divisible by this rings a lingering writer, so that a burst cannot
+/// fill the ring meanwhile.
+const RING_EVERY: u64 = queue::QUEUE_SLOTS as u64 / 4;
+
+const _: () = assert!(RING_EVERY.is_power_of_two());
 
 /// Whether a record at `level` would be emitted now.
-// HOT: one relaxed load.
+// HOT: two loads.
 #[inline]
 pub fn enabled(level: Level) -> bool {
     // Relaxed: a change of the threshold takes effect soon, not at a certain record. A value off the ladder
@@ -34,93 +42,221 @@ pub fn log(level: Level, func: &str, location: Option<Location<'_>>, body: fmt::
     if !enabled(level) {
         return;
     }
-    ensure_anchor();
-    let mut record = [0; RECORD_BYTES];
-    let envelope = Envelope { mono_ns: monotonic_ns(), thread: thread_handle(), level, func };
-    let size = encode_text(&mut record, &envelope, location, body);
-    submit(&record[..size], 0);
+    // Formatted before anything is claimed: it is the caller's code that runs here, and it may panic.
+    let mut text = Body { length: 0, is_cut: false, bytes: [0; RECORD_BYTES] };
+    if text.write_fmt(body).is_err() {
+        text.push(b"~");
+    }
+    let Body { length, is_cut, bytes } = &text;
+    thread::with(|thread| {
+        thread.refresh();
+        ensure_anchor(thread);
+        let way = Way::now(thread);
+        let is_ticks = matches!(way, Way::Queue(_)) && thread.reads_ticks();
+        let fields = TextFields {
+            stamp: thread.now(is_ticks),
+            is_ticks,
+            thread: thread.handle(),
+            level,
+            func,
+            location,
+            body: &bytes[..*length],
+            is_cut: *is_cut,
+        };
+        let mut record = [0; RECORD_BYTES];
+        let size = frame::encode_text_frame(&mut record, &fields);
+        submit_by(way, thread, &record[..size], 0);
+    });
 }
 
-/// Emits a span of this process and thread at `mono_ns`; pid and tid are filled in here.
-// HOT: one frame, one submission.
-#[inline]
+/// A text's body on its way into a frame. Writing never fails; what no record could show is cut.
+struct Body {
+    length: usize,
+    is_cut: bool,
+    bytes: [u8; RECORD_BYTES],
+}
+
+impl Body {
+    #[inline]
+    fn push(&mut self, text: &[u8]) {
+        let free = &mut self.bytes[self.length..];
+        let fits = text.len().min(free.len());
+        free[..fits].copy_from_slice(&text[..fits]);
+        self.length += fits;
+        self.is_cut |= fits < text.len();
+    }
+}
+
+impl Write for Body {
+    #[inline]
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
+}
+
+/// Emits a span of this process and thread whose times are ns; pid and tid are filled in here.
 pub(crate) fn span(mono_ns: i64, span: SpanFields<'_>) {
     // Asked again: the threshold may have changed since the span was entered.
     if !enabled(Level::Timing) {
         return;
     }
-    ensure_anchor();
-    let mut record = [0; RECORD_BYTES];
-    let span = SpanFields { pid: pid(), tid: i64::from(tid()), ..span };
-    let size = frame::encode_span_frame(&mut record, mono_ns, thread_handle(), &span);
-    submit(&record[..size], 0);
+    thread::with(|thread| {
+        thread.refresh();
+        ensure_anchor(thread);
+        let mut record = [0; RECORD_BYTES];
+        let span = SpanFields { pid: thread.pid(), tid: i64::from(thread.tid()), ..span };
+        let size = frame::encode_span_frame(&mut record, mono_ns, thread.handle(), &span);
+        submit(thread, &record[..size], 0);
+    });
 }
 
 /// Emits the process's clock anchor, unless that is done or TIMING is muted.
 // HOT: two loads once it is done.
 #[inline]
-pub(crate) fn ensure_anchor() {
-    if !AnchorClaim::new(&state().clock_anchor_pid).is_settled(pid()) && enabled(Level::Timing) {
-        emit_anchor();
+pub(crate) fn ensure_anchor(thread: &Thread) {
+    let pid = thread.pid();
+    if !AnchorClaim::new(&state().clock_anchor_pid).is_settled(pid) && enabled(Level::Timing) {
+        emit_anchor(thread);
     }
 }
 
 #[cold]
-fn emit_anchor() {
-    let pid = pid();
+fn emit_anchor(thread: &Thread) {
+    let pid = thread.pid();
     let claim = AnchorClaim::new(&state().clock_anchor_pid);
     if !claim.claim(pid) {
         return;
     }
     let mut record = [0; RECORD_BYTES];
     let size = anchor_record::encode(&mut record);
-    match submit(&record[..size], pid) {
+    match submit(thread, &record[..size], pid) {
         true => claim.finish(pid),
         false => claim.undo(pid),
     }
 }
 
+/// Where a record of this process goes just now.
+pub(crate) enum Way {
+    /// Into this process's queue, by its owner.
+    Queue(&'static Region),
+    /// Into it through the callback of the module that owns it.
+    Callback(SimplerHostLogEnqueueFn, *mut c_void),
+    /// To the destination at once: there is no writer.
+    Synchronous,
+    /// Nowhere: a writer is being started or stopped, or it is another process's.
+    Refused,
+}
+
+impl Way {
+    // HOT: three loads for the owner's own records.
+    #[inline]
+    pub(crate) fn now(thread: &Thread) -> Way {
+        let state = state();
+        // ORDERING: Acquire pairs with the Release of the owner in `start_writer`.
+        if state.sink_owner_pid.load(Ordering::Acquire) == thread.pid() && !is_bound() {
+            return Region::current().map_or(Way::Refused, Way::Queue);
+        }
+        Way::elsewhere(state, thread.pid())
+    }
+
+    #[cold]
+    fn elsewhere(state: &SimplerHostLogState, pid: i32) -> Way {
+        // ORDERING: Acquire, here and below, pairs with the stores in `start_writer` and `prepare_to_fork`, and
+        // keeps the looks in order. They are no snapshot; a record at the window's edge may be taken either way.
+        let owner = state.sink_owner_pid.load(Ordering::Acquire);
+        let callback = state.sink_enqueue.load(Ordering::Acquire);
+        let context = state.sink_context.load(Ordering::Acquire);
+        let is_closed = Gate::new(&state.sink_producer_state).is_closed();
+        if owner == 0 && callback.is_null() && context.is_null() && !is_closed {
+            return Way::Synchronous;
+        }
+        if owner != pid || callback.is_null() || context.is_null() {
+            return Way::Refused;
+        }
+        // SAFETY: not null, and by the state's contract a function of this type.
+        let callback = unsafe { core::mem::transmute::<*mut c_void, SimplerHostLogEnqueueFn>(callback) };
+        Way::Callback(callback, context)
+    }
+}
+
 /// Hands one record to the sink, or writes it at once while there is none. Gives whether it was accepted;
 /// if not, the loss is counted.
-// HOT: three read-modify-writes and a copy once the writer runs.
+pub(crate) fn submit(thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
+    submit_by(Way::now(thread), thread, record, anchor_pid)
+}
+
+// HOT: a claim and a copy once the writer runs.
 #[inline]
-pub(crate) fn submit(record: &[u8], anchor_pid: i32) -> bool {
-    let state = state();
-    let gate = Gate::new(&state.sink_producer_state);
-    if in_synchronous_window(state) {
-        return write_synchronously(record, anchor_pid);
-    }
-    if !gate.enter() {
-        count_drop(state, DropReason::NotAdmitted);
-        return false;
-    }
-    // ORDERING: Acquire pairs with the Release of the owner in `start_writer`.
-    if state.sink_owner_pid.load(Ordering::Acquire) != pid() {
-        // Counted while inside: a quiesce that has seen everybody leave has every count.
-        count_drop(state, DropReason::NotAdmitted);
-        gate.leave();
-        return false;
-    }
-    match Sink::mapped() {
-        Some(sink) => sink.accept(state, record, anchor_pid),
-        None => {
-            count_drop(state, DropReason::NotAdmitted);
-            gate.leave();
+fn submit_by(way: Way, thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
+    match way {
+        Way::Queue(region) => accept(region, thread, record, anchor_pid),
+        Way::Callback(callback, context) => hand_in(callback, context, record, anchor_pid),
+        Way::Synchronous => write_synchronously(record, anchor_pid),
+        Way::Refused => {
+            count_drop(state(), DropReason::NotAdmitted);
             false
         }
     }
 }
 
-/// Whether there is no sink and nobody is making or unmaking one: before the first start, and from a
-/// quiesce to the next start.
+/// Takes a record into the queue.
+// HOT: claim, copy, and a look at the doorbell.
 #[inline]
-fn in_synchronous_window(state: &SimplerHostLogState) -> bool {
-    // ORDERING: Acquire pairs with the stores in `start_writer` and `prepare_to_fork`, and keeps the four
-    // looks in order. They are no snapshot; a record at the window's edge may be taken either way.
-    state.sink_owner_pid.load(Ordering::Acquire) == 0
-        && state.sink_enqueue.load(Ordering::Acquire).is_null()
-        && state.sink_context.load(Ordering::Acquire).is_null()
-        && !Gate::new(&state.sink_producer_state).is_closed()
+pub(crate) fn accept(region: &'static Region, thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
+    match thread.with_run(|run| region.ring.claim(run)) {
+        Ok(claim) => {
+            let position = claim.position();
+            region.ring.publish(claim, record, anchor_pid);
+            published(region, position);
+            true
+        }
+        Err(reason) => {
+            refused(region, reason);
+            false
+        }
+    }
+}
+
+/// A record was published: sees to it that the writer comes.
+// HOT: one load, usually.
+#[inline(always)]
+pub(crate) fn published(region: &Region, position: u64) {
+    if position & (RING_EVERY - 1) == 0 {
+        region.doorbell.ring();
+    } else {
+        region.doorbell.ring_if_asleep();
+    }
+}
+
+/// A claim was refused.
+#[cold]
+pub(crate) fn refused(region: &Region, reason: DropReason) {
+    count_drop(state(), reason);
+    // A full ring whose writer lingers is one that nobody rang for.
+    region.doorbell.ring();
+}
+
+/// Submits a record of a bound copy to the module that owns the sink.
+#[cold]
+fn hand_in(callback: SimplerHostLogEnqueueFn, context: *mut c_void, record: &[u8], anchor_pid: i32) -> bool {
+    let state = state();
+    let gate = Gate::new(&state.sink_producer_state);
+    if !gate.enter() {
+        count_drop(state, DropReason::NotAdmitted);
+        return false;
+    }
+    // SAFETY: inside the gate the context that was published with the callback is alive; the callee leaves.
+    let accepted = unsafe {
+        callback(
+            context,
+            core::ptr::from_ref(state).cast_mut(),
+            record.as_ptr().cast(),
+            record.len() as u32,
+            anchor_pid,
+        )
+    };
+    accepted != 0
 }
 
 /// Writes a record to its destination on the caller's thread. A loss is counted.
@@ -136,7 +272,7 @@ fn write_synchronously(record: &[u8], anchor_pid: i32) -> bool {
 /// As [`write_synchronously`], without counting.
 pub(crate) fn try_write_synchronously(record: &[u8], anchor_pid: i32) -> bool {
     let mut line = [0; RECORD_BYTES];
-    let size = frame::render(record, &mut line);
+    let size = frame::render(record, &mut line, ticks::to_ns_without_writer);
     let line = &line[..size];
     if line.is_empty() {
         return false;
@@ -155,5 +291,19 @@ pub(crate) fn try_write_synchronously(record: &[u8], anchor_pid: i32) -> bool {
 #[cold]
 pub(crate) fn count_drop(state: &SimplerHostLogState, reason: DropReason) {
     state.dropped_by_reason[reason as usize].fetch_add(1, Ordering::Relaxed);
+    state.dropped_record_count.fetch_add(1, Ordering::Relaxed);
+    if let Some(region) = Region::current() {
+        match reason {
+            DropReason::OutputFailed => region.note_failed(),
+            _ => region.note_refused(state),
+        }
+    }
+}
+
+/// Counts a record that the writer could not write. The region learns of it with the writer's progress, so that
+/// a record is never both counted and recovered.
+#[cold]
+pub(crate) fn count_drop_of_writer(state: &SimplerHostLogState) {
+    state.dropped_by_reason[DropReason::OutputFailed as usize].fetch_add(1, Ordering::Relaxed);
     state.dropped_record_count.fetch_add(1, Ordering::Relaxed);
 }

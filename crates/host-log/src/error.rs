@@ -22,6 +22,8 @@ pub enum ErrorKind {
     WriterInTransition,
     /// No memory for the queue or no thread for the writer.
     Writer,
+    /// This copy of the logger is bound to another module's log, which that module sets up.
+    NotTheOwner,
 }
 
 impl Error {
@@ -48,6 +50,7 @@ impl fmt::Display for Error {
             ErrorKind::Directory => "the log directory cannot be used",
             ErrorKind::WriterInTransition => "another thread is starting or stopping the log writer",
             ErrorKind::Writer => "the log writer cannot be started",
+            ErrorKind::NotTheOwner => "the log belongs to the module that this one is bound to",
         })
     }
 }

@@ -12,7 +12,7 @@
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicI32, AtomicU64};
+use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU64};
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -24,13 +24,13 @@ use simpler_log_abi::{
 use simpler_record_format::{DropReport, Envelope, RECORD_BYTES, encode_drop_report, encode_text};
 
 use crate::admission::Gate;
-use crate::destination;
 use crate::emit::{enabled, ensure_anchor, set_threshold, try_write_synchronously};
 use crate::error::{DrainTimeout, Error, ErrorKind};
-use crate::identity::{map_pid_page, monotonic_ns, pid, thread_handle};
-use crate::sync::Ordering;
-use crate::writer::{Sink, enqueue, writer_main};
-use crate::{span, state, writer};
+use crate::identity::{begin_life, map_life_page, monotonic_ns, pid, thread_handle};
+use crate::region::{self, Region};
+use crate::sync::{Ordering, register_heavy_barrier};
+use crate::writer::{enqueue, writer_main};
+use crate::{destination, is_bound, log_warn, span, state, thread, ticks, writer};
 
 /// How long the exit of the process waits for records that were accepted.
 const EXIT_DRAIN: Duration = Duration::from_millis(1000);
@@ -74,7 +74,7 @@ pub fn counts() -> Counts {
     let by_reason = DropReason::ALL
         .map(|reason: DropReason| state.dropped_by_reason[reason as usize].load(Ordering::Relaxed));
     Counts {
-        pending: Sink::mapped().filter(|_| runs_here(state)).map_or(0, |sink| sink.ring.pending()),
+        pending: pending(state),
         // Not the total's own word: read at another moment it could differ from the reasons.
         dropped: by_reason.iter().sum(),
         by_reason,
@@ -94,11 +94,14 @@ pub fn counts() -> Counts {
 /// When the directory cannot be used (nothing is bound then), or the writer cannot be started. The threshold
 /// is set in either case.
 pub fn init(config: &Config<'_>) -> Result<(), Error> {
+    if is_bound() {
+        return Err(Error::new(ErrorKind::NotTheOwner));
+    }
     /// FORK: handlers are inherited, so the child registers none of its own.
     static HANDLERS: AtomicI32 = AtomicI32::new(0);
 
     let state = state();
-    map_pid_page();
+    map_life_page();
     if HANDLERS.swap(1, Ordering::Relaxed) == 0 {
         state.sink_process_pid.store(pid(), Ordering::Relaxed);
         // SAFETY: the handler is a function of this object, which is never unloaded (an owner library is
@@ -132,9 +135,13 @@ pub fn set_directory(directory: &Path) -> Result<bool, Error> {
 /// Starts the writer, unless this process's already runs, and emits the clock anchor. From then on records
 /// are queued: producers do no I/O. May be called by any thread.
 ///
+/// The first start of a process makes its region, in shared memory if that can be had; if not, one WARN record
+/// says why.
+///
 /// # Errors
 ///
-/// When another thread is starting or stopping the writer just now, or there is no memory or thread for it.
+/// When another thread is starting or stopping the writer just now, there is no memory or thread for it, or this
+/// copy of the logger is bound to another module's and that has no writer.
 pub fn start_writer() -> Result<(), Error> {
     let state = state();
     let gate = Gate::new(&state.sink_producer_state);
@@ -143,8 +150,14 @@ pub fn start_writer() -> Result<(), Error> {
         // ORDERING: Acquire pairs with the Release at the end of this function.
         let owner = state.sink_owner_pid.load(Ordering::Acquire);
         if owner == me {
-            ensure_anchor();
+            thread::with(|thread| {
+                thread.refresh();
+                ensure_anchor(thread);
+            });
             return Ok(());
+        }
+        if is_bound() {
+            return Err(Error::new(ErrorKind::NotTheOwner));
         }
         if owner == -me {
             return Err(Error::new(ErrorKind::WriterInTransition));
@@ -157,18 +170,16 @@ pub fn start_writer() -> Result<(), Error> {
     gate.close();
     // Without `init` nobody has said yet whose the counts are; a child shall know that they are not its own.
     let _ = state.sink_process_pid.compare_exchange(0, me, Ordering::Relaxed, Ordering::Relaxed);
-    let started = match Sink::map() {
-        Some(sink) => {
-            sink.adopt(me);
-            sink.doorbell.allow();
-            spawn_writer(sink).map(|()| sink)
-        }
-        None => Err(io::Error::last_os_error()),
-    };
-    let sink = match started {
-        Ok(sink) => sink,
+    register_heavy_barrier();
+    let started = region_for_writer(me).and_then(|(region, why_private)| {
+        region.note_all(state);
+        region.doorbell.allow();
+        spawn_writer(region).map(|()| (region, why_private))
+    });
+    let (region, why_private) = match started {
+        Ok(started) => started,
         Err(source) => {
-            // ORDERING: Release pairs with the Acquire loads in `in_synchronous_window`.
+            // ORDERING: Release pairs with the Acquire loads in `Way::now`.
             state.sink_enqueue.store(null_mut(), Ordering::Release);
             state.sink_context.store(null_mut(), Ordering::Release);
             state.sink_owner_pid.store(0, Ordering::Release);
@@ -176,16 +187,46 @@ pub fn start_writer() -> Result<(), Error> {
             return Err(Error::from_io(ErrorKind::Writer, source));
         }
     };
+    region.ring.open();
     let callback: SimplerHostLogEnqueueFn = enqueue;
     // ORDERING: Release, each, pairs with the Acquire loads of producers, here and in other modules: who sees
     // the owner sees the callback, and who sees that sees the context.
-    state.sink_context.store(core::ptr::from_ref(sink).cast_mut().cast(), Ordering::Release);
+    state.sink_context.store(core::ptr::from_ref(region).cast_mut().cast(), Ordering::Release);
     state.sink_enqueue.store(callback as *mut c_void, Ordering::Release);
     state.sink_owner_pid.store(me, Ordering::Release);
     gate.open();
-    ensure_anchor();
+    thread::with(|thread| {
+        thread.refresh();
+        ensure_anchor(thread);
+    });
+    if let Some(why) = why_private {
+        log_warn!("the log queue is private memory, a crash of this process loses what it holds: {why}");
+    }
     Ok(())
 }
+
+/// The region that the process's writer works on: the one that it has, or a new one, with the reason why that is
+/// private memory, if it is.
+fn region_for_writer(me: i32) -> io::Result<(&'static Region, Option<io::Error>)> {
+    /// Whether the present region was closed for good: its file is gone, so a writer that starts once more gets
+    /// another. (The memory of the old one stays, for producers that are late.)
+    fn is_retired() -> bool {
+        RETIRED.swap(0, Ordering::Relaxed) != 0
+    }
+    if let Some(region) = Region::current()
+        && !is_retired()
+    {
+        return Ok((region, None));
+    }
+    let made = Region::create(me, ticks::is_a_clock())?;
+    begin_life();
+    Ok(made)
+}
+
+/// Whether [`close`] has removed the region's file.
+///
+/// FORK: the child has no region, and ignores it.
+static RETIRED: AtomicI32 = AtomicI32::new(0);
 
 /// The writer's thread, to be joined. Written by who holds the owner word's claim.
 ///
@@ -209,7 +250,7 @@ pub fn writer_cpu_ns() -> Option<i64> {
     is_read.then_some(time.tv_sec * 1_000_000_000 + time.tv_nsec)
 }
 
-fn spawn_writer(sink: &'static Sink) -> io::Result<()> {
+fn spawn_writer(region: &'static Region) -> io::Result<()> {
     let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut former = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: room for a set.
@@ -218,8 +259,8 @@ fn spawn_writer(sink: &'static Sink) -> io::Result<()> {
     // SAFETY: `all` was filled above, `former` has room.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), former.as_mut_ptr()) };
     let mut thread: libc::pthread_t = 0;
-    let context = core::ptr::from_ref(sink).cast_mut().cast();
-    // SAFETY: `writer_main` takes a sink that lives for ever.
+    let context = core::ptr::from_ref(region).cast_mut().cast();
+    // SAFETY: `writer_main` takes a region that lives for ever.
     let error = unsafe { libc::pthread_create(&mut thread, core::ptr::null(), writer_main, context) };
     // SAFETY: `former` was filled by the first call, which cannot fail.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, former.as_ptr(), null_mut()) };
@@ -260,26 +301,30 @@ pub fn prepare_to_fork(timeout: Duration) -> Result<(), DrainTimeout> {
         }
     }
     gate.close();
-    if let Some(sink) = Sink::mapped() {
-        let is_drained = || gate.producers() == 0 && sink.ring.pending() == 0;
-        if !sink.wait_until(deadline_ns, is_drained) {
-            sink.refresh_pending(state);
+    if let Some(region) = Region::current() {
+        region.ring.close();
+        let is_drained = || gate.producers() == 0 && region.ring.unfinished() == 0;
+        if !region.wait_until(deadline_ns, is_drained) {
+            region.refresh_pending(state);
+            region.ring.open();
             // ORDERING: Release pairs with the Acquire loads of the owner by producers.
             state.sink_owner_pid.store(me, Ordering::Release);
             gate.open();
             return Err(drain_timeout());
         }
-        sink.doorbell.stop(gate);
+        region.doorbell.stop();
         // SAFETY: the thread was made by `spawn_writer` and is joined once, under the owner word's claim.
         unsafe { libc::pthread_join(WRITER_THREAD.load(Ordering::Relaxed), null_mut()) };
-        sink.refresh_pending(state);
+        region.refresh_pending(state);
+        ticks::keep_latest(&region.ticks);
     }
-    // ORDERING: Release, each, pairs with the Acquire loads in `in_synchronous_window`.
+    // ORDERING: Release, each, pairs with the Acquire loads in `Way::now`.
     state.sink_enqueue.store(null_mut(), Ordering::Release);
     state.sink_context.store(null_mut(), Ordering::Release);
     state.sink_owner_pid.store(0, Ordering::Release);
     gate.open();
     report_drops(state, deadline_ns);
+    report_clock(deadline_ns);
     Ok(())
 }
 
@@ -291,13 +336,33 @@ pub fn prepare_to_fork(timeout: Duration) -> Result<(), DrainTimeout> {
 /// When the time is over. The records are not lost by that; they are still pending.
 pub fn flush(timeout: Duration) -> Result<(), DrainTimeout> {
     let state = state();
-    let Some(sink) = Sink::mapped().filter(|_| runs_here(state)) else {
+    let deadline_ns = deadline_ns(timeout);
+    if !runs_here(state) {
         return Ok(());
-    };
-    let accepted = sink.ring.enqueued();
-    let is_done = sink.wait_until(deadline_ns(timeout), || sink.ring.finished() >= accepted);
-    sink.refresh_pending(state);
+    }
+    if is_bound() {
+        return flush_by_count(state, deadline_ns);
+    }
+    let Some(region) = Region::current() else { return Ok(()) };
+    let accepted = region.ring.enqueued();
+    let is_done = region.wait_until(deadline_ns, || region.ring.finished() >= accepted);
+    region.refresh_pending(state);
     if is_done { Ok(()) } else { Err(drain_timeout()) }
+}
+
+/// How a bound copy waits for the owner's writer: it can only look at the shared count.
+fn flush_by_count(state: &SimplerHostLogState, deadline_ns: i64) -> Result<(), DrainTimeout> {
+    /// Between two looks: a batch takes the writer some hundred µs.
+    const LOOK_EVERY_NS: i64 = 200_000;
+    let between = libc::timespec { tv_sec: 0, tv_nsec: LOOK_EVERY_NS };
+    while state.pending_record_count.load(Ordering::Relaxed) != 0 {
+        if monotonic_ns() >= deadline_ns || !runs_here(state) {
+            return Err(drain_timeout());
+        }
+        // SAFETY: a valid time; to return early is fine.
+        unsafe { libc::nanosleep(&raw const between, null_mut()) };
+    }
+    Ok(())
 }
 
 /// Quiesces for good, before the process ends. Should the records not reach their destination in time, one
@@ -305,6 +370,11 @@ pub fn flush(timeout: Duration) -> Result<(), DrainTimeout> {
 /// file if a directory is bound. The warning is never waited for; if neither takes it at once, it is left out.
 pub fn close(timeout: Duration) {
     let Err(DrainTimeout { pending, dropped }) = prepare_to_fork(timeout) else {
+        if !is_bound() && Region::current().is_some() {
+            // Everything is written: there is nothing to recover.
+            RETIRED.store(1, Ordering::Relaxed);
+            Region::remove_file();
+        }
         return;
     };
     let mut record = [0; RECORD_BYTES];
@@ -343,6 +413,45 @@ fn deadline_ns(timeout: Duration) -> i64 {
     monotonic_ns().saturating_add(i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX))
 }
 
+/// Accepted records that are not finished, as far as this copy of the logger can tell.
+fn pending(state: &SimplerHostLogState) -> u64 {
+    match Region::current() {
+        _ if !runs_here(state) => 0,
+        Some(region) if !is_bound() => region.ring.pending(),
+        _ => state.pending_record_count.load(Ordering::Relaxed),
+    }
+}
+
+/// Writes, once more records were converted from the counter's readings, how far their times may be off. A report
+/// that stderr does not take until `deadline_ns` is left out.
+fn report_clock(deadline_ns: i64) {
+    /// The bound that was told last.
+    ///
+    /// FORK: the child tells its own bound if that is wider.
+    static TOLD_NS: AtomicI64 = AtomicI64::new(0);
+
+    let error_ns = Region::current().map_or(0, |region| region.clock_error_ns.load(Ordering::Relaxed));
+    if error_ns <= TOLD_NS.load(Ordering::Relaxed) || !enabled(Level::Timing) {
+        return;
+    }
+    let mut record = [0; RECORD_BYTES];
+    let size = encode_text(
+        &mut record,
+        &Envelope {
+            mono_ns: monotonic_ns(),
+            thread: thread_handle(),
+            level: Level::Timing,
+            func: "host_log_clock",
+        },
+        None,
+        format_args!("[HOSTLOG_CLOCK] v=1 pid={} error_ns={error_ns}", pid()),
+    );
+    let may_write = destination::is_bound(state()) || destination::stderr_is_ready(deadline_ns);
+    if may_write && try_write_synchronously(&record[..size], 0) {
+        TOLD_NS.store(error_ns, Ordering::Relaxed);
+    }
+}
+
 /// Writes the drop report if there are losses that none has told. They count as told once the report has
 /// landed, or when ERROR is muted. A report that does not land, or that stderr does not take until
 /// `deadline_ns`, is no lost record; the next quiesce repeats it.
@@ -365,6 +474,9 @@ fn report_drops(state: &SimplerHostLogState, deadline_ns: i64) {
         if !(may_write && try_write_synchronously(&record[..size], 0)) {
             told.fetch_sub(new, Ordering::Relaxed);
         }
+    }
+    if let Some(region) = Region::current() {
+        region.reported.store(told.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
@@ -397,6 +509,10 @@ unsafe extern "C" fn in_the_child() {
 /// After fork in a process that may have had threads, so only async-signal-safe work.
 #[cold]
 pub(crate) fn entered_process(me: i32) {
+    if is_bound() {
+        // The owner's copy does this.
+        return;
+    }
     let state = state();
     let word = &state.sink_process_pid;
     // ORDERING: Acquire pairs with the Release below: who sees `me` sees everything forgotten.
@@ -427,6 +543,8 @@ pub(crate) fn entered_process(me: i32) {
 }
 
 fn forget_the_parent(state: &SimplerHostLogState, parent: i32, me: i32) {
+    region::forget_inherited();
+    RETIRED.store(0, Ordering::Relaxed);
     writer::close_inherited_file(parent);
     forget_counts(state);
     // ORDERING: Relaxed, as all of these: the Release below is for those who wait.

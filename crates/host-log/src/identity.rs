@@ -1,26 +1,22 @@
-//! Who writes, and when: the process, the thread and the clock, without a syscall where one can be saved.
+//! Who writes, and when: the process, its life, and the clock, without a syscall where one can be saved.
 //!
 //! `getpid` and `gettid` cost more than a whole span, so both are remembered. What makes that safe is one
-//! word in a page that the kernel zeroes in every child (`MADV_WIPEONFORK`), however the child was made: a
-//! remembered thread id counts only while it stands next to the process id of that word. The zero is also how
-//! a child that ran no fork handler learns that it is one: who asks for the pid lets `fork` forget the parent.
+//! word in a page that the kernel zeroes in every child (`MADV_WIPEONFORK`), however the child was made. The
+//! word holds the pid and the number of the region that is in use; what a thread has remembered counts only
+//! while it stands under that very word. The zero is also how a child that ran no fork handler learns that it is
+//! one: who asks for the pid lets `fork` forget the parent.
 
-use core::cell::Cell;
-use core::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// FORK: the page's address is the parent's, its content is zero in the child, so `pid` asks again there.
-static PID_PAGE: AtomicPtr<AtomicI32> = AtomicPtr::new(core::ptr::null_mut());
+static LIFE_PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 
-std::thread_local! {
-    /// The pid under which the tid beside it was asked for.
-    ///
-    /// FORK: the child's one thread has another tid; the pid beside it is the parent's, so it is not used.
-    static TID: Cell<(i32, i32)> = const { Cell::new((0, 0)) };
-}
+/// One region, in the upper half of the word.
+const ONE_REGION: u64 = 1 << 32;
 
 /// Maps the page. Until then, and where the kernel refuses, every `pid` is a syscall, which is only slower.
-pub(crate) fn map_pid_page() {
-    if !PID_PAGE.load(Ordering::Relaxed).is_null() {
+pub(crate) fn map_life_page() {
+    if !LIFE_PAGE.load(Ordering::Relaxed).is_null() {
         return;
     }
     // SAFETY: sysconf has no preconditions.
@@ -41,9 +37,9 @@ pub(crate) fn map_pid_page() {
     }
     // SAFETY: `page` is the mapping made above, of that size.
     let wiped = unsafe { libc::madvise(page, page_bytes, libc::MADV_WIPEONFORK) } == 0;
-    // ORDERING: AcqRel; Release pairs with the Acquire load in `pid`: who sees the address sees the mapping.
+    // ORDERING: AcqRel; Release pairs with the Acquire load in `life`: who sees the address sees the mapping.
     let published = wiped
-        && PID_PAGE
+        && LIFE_PAGE
             .compare_exchange(core::ptr::null_mut(), page.cast(), Ordering::AcqRel, Ordering::Relaxed)
             .is_ok();
     if !published {
@@ -52,24 +48,29 @@ pub(crate) fn map_pid_page() {
     }
 }
 
+#[inline]
+fn life_word() -> Option<&'static AtomicU64> {
+    // ORDERING: Acquire pairs with the Release in `map_life_page`.
+    let page = LIFE_PAGE.load(Ordering::Acquire);
+    // SAFETY: null, or a page that `map_life_page` mapped and that is never unmapped; its content is at all
+    // times a valid AtomicU64, zeroed or stored below.
+    unsafe { page.as_ref() }
+}
+
+/// The process and its region as one number; 0 in a child that has not noticed yet, and where there is no page.
+// HOT: two loads.
+#[inline]
+pub(crate) fn life() -> u64 {
+    life_word().map_or(0, |word| word.load(Ordering::Relaxed))
+}
+
 /// This process's id.
 // HOT: two loads.
 #[inline]
 pub fn pid() -> i32 {
-    // ORDERING: Acquire pairs with the Release in `map_pid_page`.
-    let page = PID_PAGE.load(Ordering::Acquire);
-    // SAFETY: null, or a page that `map_pid_page` mapped and that is never unmapped; its content is at all
-    // times a valid AtomicI32, zeroed or stored below.
-    match unsafe { page.as_ref() } {
-        Some(word) => match word.load(Ordering::Relaxed) {
-            0 => {
-                let pid = ask_pid();
-                word.store(pid, Ordering::Relaxed);
-                pid
-            }
-            pid => pid,
-        },
-        None => ask_pid(),
+    match life() {
+        0 => ask_pid(),
+        life => life as i32,
     }
 }
 
@@ -78,26 +79,28 @@ fn ask_pid() -> i32 {
     // SAFETY: getpid has no preconditions and is async-signal-safe.
     let pid = unsafe { libc::getpid() };
     crate::fork::entered_process(pid);
+    if let Some(word) = life_word() {
+        // Another thread may have been here, and may even have begun a region.
+        let _ =
+            word.compare_exchange(0, u64::from(pid.cast_unsigned()), Ordering::Relaxed, Ordering::Relaxed);
+    }
     pid
+}
+
+/// There is a new region, or a new clock: every thread shall look again.
+pub(crate) fn begin_life() {
+    pid();
+    if let Some(word) = life_word() {
+        // ORDERING: Release pairs with nothing but the region's own publication, which it follows.
+        word.fetch_add(ONE_REGION, Ordering::Release);
+    }
 }
 
 /// This thread's id in the kernel.
 // HOT: a thread-local load.
 #[inline]
 pub fn tid() -> i32 {
-    let pid = pid();
-    match TID.get() {
-        (asked_in, tid) if asked_in == pid => tid,
-        _ => ask_tid(pid),
-    }
-}
-
-#[cold]
-fn ask_tid(pid: i32) -> i32 {
-    // SAFETY: gettid has no preconditions and is async-signal-safe.
-    let tid = unsafe { libc::gettid() };
-    TID.set((pid, tid));
-    tid
+    crate::thread::with(|thread| thread.tid())
 }
 
 /// This thread's handle, as the envelope prints it.

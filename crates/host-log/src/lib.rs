@@ -49,6 +49,8 @@ pub mod wake;
 #[cfg(not(loom))]
 mod anchor_record;
 #[cfg(not(loom))]
+mod binding;
+#[cfg(not(loom))]
 mod destination;
 #[cfg(not(loom))]
 mod emit;
@@ -61,7 +63,15 @@ mod identity;
 #[cfg(not(loom))]
 mod macros;
 #[cfg(not(loom))]
+mod region;
+#[cfg(not(loom))]
 mod span;
+#[cfg(not(loom))]
+mod stack;
+#[cfg(not(loom))]
+mod thread;
+#[cfg(not(loom))]
+mod ticks;
 #[cfg(not(loom))]
 mod writer;
 
@@ -74,8 +84,7 @@ pub use owner::*;
 /// Everything that works on the process's state; models under loom have no process.
 #[cfg(not(loom))]
 mod owner {
-    use super::{SimplerHostLogState, Threshold};
-
+    pub use crate::binding::{BIND_NULL, BIND_OFF_LADDER, BOUND, bind_state, is_bound, state};
     pub use crate::emit::{enabled, log, set_threshold};
     pub use crate::error::{DrainTimeout, Error, ErrorKind};
     pub use crate::fork::{
@@ -87,50 +96,43 @@ mod owner {
         emit_span, replace_context, span_enabled,
     };
 
-    /// The process's log. Muted until [`init`].
-    ///
-    /// FORK: parent and child each go on with their own copy; `fork` says what the child makes of it.
-    static STATE: SimplerHostLogState = SimplerHostLogState::new(Threshold::NUL);
-
-    /// The state that other modules of this process bind. It lives as long as the process.
-    #[inline]
-    pub fn state() -> &'static SimplerHostLogState {
-        &STATE
-    }
-
     /// What tests and benches look at; not for programs.
     #[doc(hidden)]
     pub mod diagnostics {
-        use crate::queue::Claim;
-        use crate::writer::Sink;
+        use crate::emit;
+        use crate::queue::{Claim, Run};
+        use crate::region::Region;
 
         pub use crate::fork::writer_cpu_ns;
 
         /// A position that is claimed and not yet published: a gap that stops the writer.
         #[derive(Debug)]
         pub struct Gap {
-            sink: &'static Sink,
+            region: &'static Region,
             claim: Claim,
         }
 
         /// Claims a position of the running writer's queue. The caller is not inside the gate, so it publishes
         /// before anybody quiesces with success.
         pub fn open_gap() -> Option<Gap> {
-            let sink = Sink::mapped()?;
-            Some(Gap { sink, claim: sink.ring.claim().ok()? })
+            crate::pid();
+            let region = Region::current()?;
+            Some(Gap { region, claim: region.ring.claim(&mut Run::new()).ok()? })
         }
 
         impl Gap {
             /// Publishes `record` in the gap and wakes the writer.
             pub fn publish(self, record: &[u8]) {
-                self.sink.ring.publish(self.claim, record, 0);
-                self.sink.doorbell.ring();
+                let position = self.claim.position();
+                self.region.ring.publish(self.claim, record, 0);
+                emit::published(self.region, position);
+                self.region.doorbell.ring();
             }
         }
 
         /// How often the writer went to rest, and how often a producer, flush or quiesce woke it.
         pub fn sleeps_and_wakes() -> (u64, u64) {
-            Sink::mapped().map_or((0, 0), |sink| sink.doorbell.sleeps_and_wakes())
+            Region::current().map_or((0, 0), |region| region.doorbell.sleeps_and_wakes())
         }
     }
 

@@ -10,21 +10,24 @@
 //! invocation's root counts in the depth.
 
 use core::cell::Cell;
+use core::ffi::c_void;
 use core::fmt;
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
+use core::sync::atomic::Ordering;
 
-use simpler_log_abi::{Level, SimplerSpanContext};
-use simpler_record_format::{ATTRS_BYTES, SpanFields};
+use simpler_log_abi::{Level, SimplerSpanContext, SimplerSpanContextFn};
+use simpler_record_format::frame::{
+    self, RAW_ATTRS_BYTES, SPAN_FRAME, SPAN_FRAME_BYTES_MAX, SPAN_TICKS_FRAME,
+};
+use simpler_record_format::{RECORD_BYTES, SpanFields};
 
+use crate::emit::{self, Way};
 use crate::identity::monotonic_ns;
-use crate::state;
-
-std::thread_local! {
-    /// FORK: the forking thread's context goes on in the child with the same invocation; (pid, inv) stays
-    /// unique because the pid differs.
-    static CONTEXT: Cell<SimplerSpanContext> =
-        const { Cell::new(SimplerSpanContext { inv: 0, hid: 0, depth: 0, reserved: 0 }) };
-}
+use crate::queue::HEAD_DATA_BYTES;
+use crate::stack::{OPEN_FRAME_BYTES, Stack};
+use crate::thread::{self, Thread};
+use crate::{is_bound, state};
 
 /// The invocation that a thread is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +42,7 @@ pub struct SpanContext {
 
 /// This thread's context.
 pub fn context() -> SpanContext {
-    let SimplerSpanContext { inv, hid, depth, .. } = CONTEXT.get();
+    let SimplerSpanContext { inv, hid, depth, .. } = thread::with(|thread| with_context(thread, Cell::get));
     SpanContext { inv, hid, depth }
 }
 
@@ -47,13 +50,36 @@ pub fn context() -> SpanContext {
 /// and puts it in place at each entry, wherever that happens.
 pub fn replace_context(context: SpanContext) -> SpanContext {
     let SpanContext { inv, hid, depth } = context;
-    let former = CONTEXT.replace(SimplerSpanContext { inv, hid, depth, reserved: 0 });
+    let context = SimplerSpanContext { inv, hid, depth, reserved: 0 };
+    let former = thread::with(|thread| with_context(thread, |place| place.replace(context)));
     SpanContext { inv: former.inv, hid: former.hid, depth: former.depth }
 }
 
 /// The context's address for other modules; see [`simpler_log_abi::SimplerSpanContextFn`].
 pub(crate) extern "C" fn context_address() -> *mut SimplerSpanContext {
-    CONTEXT.with(Cell::as_ptr)
+    thread::with(|thread| thread.context().as_ptr())
+}
+
+/// This thread's context: one for all modules of the process, in the memory of the module that owns the log.
+// HOT: one load for the owner.
+#[inline(always)]
+fn with_context<R>(thread: &Thread, look: impl FnOnce(&Cell<SimplerSpanContext>) -> R) -> R {
+    look(if is_bound() { owners_context() } else { None }.unwrap_or(thread.context()))
+}
+
+#[cold]
+fn owners_context<'a>() -> Option<&'a Cell<SimplerSpanContext>> {
+    // ORDERING: Acquire pairs with the Release in `init`.
+    let function = state().span_context.load(Ordering::Acquire);
+    if function.is_null() {
+        return None;
+    }
+    // SAFETY: not null, and by the state's contract a function of this type.
+    let function = unsafe { core::mem::transmute::<*mut c_void, SimplerSpanContextFn>(function) };
+    // SAFETY: any thread may call it at any time.
+    let context = unsafe { function() };
+    // SAFETY: the pointer is this thread's for as long as it lives, never null, and a cell is its content.
+    Some(unsafe { &*context.cast::<Cell<SimplerSpanContext>>() })
 }
 
 /// Whether spans are emitted, for whoever prepares one by hand. The macros ask by themselves.
@@ -97,45 +123,135 @@ pub fn emit_span(event: &SpanEvent<'_>) {
 #[derive(Debug)]
 struct Open {
     name: &'static str,
-    start_ns: i64,
+    /// In ns, or a reading of the counter.
+    start: i64,
     depth: i32,
+    /// The frame's place in the thread's stack; beyond it if there was none.
+    index: u32,
+    in_ticks: bool,
 }
 
+/// No place in a stack.
+const NO_INDEX: u32 = u32::MAX;
+
 impl Open {
-    // HOT: one relaxed load when muted; otherwise one clock read and two thread-local accesses.
+    // HOT: one load when muted; otherwise a clock reading, the frame's first half, and the nesting.
     #[inline]
     fn enter(name: &'static str) -> Option<Open> {
-        if !span_enabled() {
-            return None;
-        }
-        let mut context = CONTEXT.get();
-        let depth = context.depth;
-        context.depth = depth.saturating_add(1);
-        CONTEXT.set(context);
-        Some(Open { name, start_ns: monotonic_ns(), depth })
+        span_enabled().then(|| thread::with(|thread| Open::enter_on(thread, name)))
     }
 
-    // HOT: one clock read, one frame, one submission.
-    fn leave(&self, attrs: &[u8]) {
-        let end_ns = monotonic_ns();
-        let mut context = CONTEXT.get();
-        context.depth = self.depth;
-        CONTEXT.set(context);
-        crate::emit::span(
-            end_ns,
-            SpanFields {
-                pid: 0,
-                tid: 0,
-                inv: context.inv,
-                hid: context.hid,
-                depth: self.depth,
-                name: self.name.as_bytes(),
-                ts: self.start_ns,
-                dur: end_ns - self.start_ns,
-                attrs,
-            },
-        );
+    #[inline]
+    fn enter_on(thread: &Thread, name: &'static str) -> Open {
+        thread.refresh();
+        let context = with_context(thread, |place| {
+            let context = place.get();
+            place.set(SimplerSpanContext { depth: context.depth.saturating_add(1), ..context });
+            context
+        });
+        let in_ticks = thread.reads_ticks();
+        let top = thread.stack().and_then(|stack| Some((stack, stack.top()?)));
+        let start = thread.now(in_ticks);
+        let mut open = Open { name, start, depth: context.depth, index: NO_INDEX, in_ticks };
+        if let Some((stack, (index, frame))) = top {
+            let kind = if in_ticks { SPAN_TICKS_FRAME } else { SPAN_FRAME };
+            // SAFETY: the stack is this thread's, and the frame is not yet shown to others.
+            let frame = unsafe { &mut *frame };
+            frame::begin_span(frame, kind, context.inv, context.hid, open.depth, start, name.as_bytes());
+            stack.opened(index);
+            open.index = index;
+        }
+        open
     }
+
+    // HOT: a clock reading, a claim and a copy.
+    #[inline]
+    fn leave(&self, attrs: &[u8]) {
+        thread::with(|thread| self.leave_on(thread, attrs));
+    }
+
+    #[inline]
+    fn leave_on(&self, thread: &Thread, attrs: &[u8]) {
+        thread.refresh();
+        let end = thread.now(self.in_ticks);
+        let context = with_context(thread, |place| {
+            let context = place.get();
+            place.set(SimplerSpanContext { depth: self.depth, ..context });
+            context
+        });
+        let seen = thread.stack().and_then(|stack| Some((stack, self.frame(stack)?)));
+        // Asked again: the threshold may have changed since the span was entered.
+        if emit::enabled(Level::Timing) {
+            emit::ensure_anchor(thread);
+            match (seen, Way::now(thread)) {
+                (Some((_, frame)), Way::Queue(region)) => {
+                    match thread.with_run(|run| region.ring.claim(run)) {
+                        Ok(claim) => {
+                            let position = claim.position();
+                            // SAFETY: the stack is this thread's, and others only look at copies.
+                            let frame = unsafe { &mut *frame };
+                            let attrs = &attrs[..attrs.len().min(RAW_ATTRS_BYTES)];
+                            let size = frame::end_span(frame, end, attrs.len());
+                            if size <= HEAD_DATA_BYTES {
+                                region.ring.publish_block(claim, first_block(frame), size, attrs);
+                            } else {
+                                let mut record = [0; SPAN_FRAME_BYTES_MAX];
+                                record[..size].copy_from_slice(&frame[..size]);
+                                record[size..size + attrs.len()].copy_from_slice(attrs);
+                                region.ring.publish(claim, &record[..size + attrs.len()], 0);
+                            }
+                            emit::published(region, position);
+                        }
+                        Err(reason) => emit::refused(region, reason),
+                    }
+                }
+                _ => self.emit_unseen(thread, end, context, attrs),
+            }
+        }
+        if let Some((stack, _)) = seen {
+            stack.closed(self.index);
+        }
+    }
+
+    /// The span's frame in `stack`, if it is there: not if the span was opened in another life, or one below it
+    /// was closed first.
+    #[inline(always)]
+    fn frame(&self, stack: &Stack) -> Option<*mut [u8; OPEN_FRAME_BYTES]> {
+        let frame = stack.frame(self.index)?;
+        // SAFETY: the stack is this thread's.
+        (frame::start_of(unsafe { &*frame }) == self.start).then_some(frame)
+    }
+
+    /// Emits the span without a frame in the stack, or not into the queue.
+    #[cold]
+    #[inline(never)]
+    fn emit_unseen(&self, thread: &Thread, end: i64, context: SimplerSpanContext, attrs: &[u8]) {
+        let span = SpanFields {
+            pid: thread.pid(),
+            tid: i64::from(thread.tid()),
+            inv: context.inv,
+            hid: context.hid,
+            depth: self.depth,
+            name: self.name.as_bytes(),
+            ts: self.start,
+            dur: end.saturating_sub(self.start),
+            attrs,
+        };
+        let mut record = [0; RECORD_BYTES];
+        let size = frame::encode_span_frame(&mut record, end, thread.handle(), &span);
+        if self.in_ticks {
+            record[0] = SPAN_TICKS_FRAME;
+        }
+        emit::submit(thread, &record[..size], 0);
+    }
+}
+
+/// What a slot's head copies.
+#[inline(always)]
+fn first_block(frame: &[u8; OPEN_FRAME_BYTES]) -> &[u8; HEAD_DATA_BYTES] {
+    const { assert!(HEAD_DATA_BYTES <= OPEN_FRAME_BYTES) }
+    // SAFETY: the array is longer than the block and has its alignment.
+    unsafe { &*frame.as_ptr().cast() }
 }
 
 /// The guard of an open span; made by [`span!`](crate::span!). It stays on its thread.
@@ -196,23 +312,34 @@ impl Drop for AttributedSpan {
     }
 }
 
-/// One byte more than a record shows, so that the encoder sees that something was cut and marks it.
-const ATTRIBUTE_TEXT_BYTES: usize = ATTRS_BYTES + 1;
-
-/// The text of a span's attributes, in place. Writing never fails; what does not fit is cut.
+/// The text of a span's attributes, in place: one byte more than a record shows, so that the encoder sees that
+/// something was cut and marks it. Writing never fails; what does not fit is cut.
 pub struct Attributes {
     length: usize,
-    text: [u8; ATTRIBUTE_TEXT_BYTES],
+    text: [MaybeUninit<u8>; RAW_ATTRS_BYTES],
 }
 
 impl Attributes {
     #[inline]
     const fn new() -> Self {
-        Self { length: 0, text: [0; ATTRIBUTE_TEXT_BYTES] }
+        Self { length: 0, text: [const { MaybeUninit::uninit() }; RAW_ATTRS_BYTES] }
     }
 
+    #[inline]
     fn as_bytes(&self) -> &[u8] {
-        &self.text[..self.length]
+        // SAFETY: `push` has written everything below the length.
+        unsafe { core::slice::from_raw_parts(self.text.as_ptr().cast(), self.length) }
+    }
+
+    /// Appends bytes, cut within a character if need be: the record is bytes, and the encoder marks the cut.
+    #[inline]
+    pub(crate) fn push(&mut self, text: &[u8]) {
+        let free = &mut self.text[self.length..];
+        let fits = text.len().min(free.len());
+        for (place, byte) in free[..fits].iter_mut().zip(text) {
+            place.write(*byte);
+        }
+        self.length += fits;
     }
 }
 
@@ -223,12 +350,9 @@ impl fmt::Debug for Attributes {
 }
 
 impl fmt::Write for Attributes {
+    #[inline]
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        // Cut within a character if need be: the record is bytes, and the encoder marks the cut.
-        let free = &mut self.text[self.length..];
-        let fits = text.len().min(free.len());
-        free[..fits].copy_from_slice(&text.as_bytes()[..fits]);
-        self.length += fits;
+        self.push(text.as_bytes());
         Ok(())
     }
 }

@@ -12,7 +12,52 @@ pub use core::sync::atomic::Ordering;
 
 #[cfg(not(loom))]
 mod real {
+    use core::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+
     pub use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+    /// Whether [`heavy_barrier`] reaches the other threads' processors. While false, [`light_barrier`] is a
+    /// real fence.
+    ///
+    /// FORK: the registration is inherited with the address space.
+    static HEAVY_REACHES_ALL: AtomicBool = AtomicBool::new(false);
+
+    /// Asks the kernel for barriers that reach all threads of the process. Before the writer starts.
+    pub fn register_heavy_barrier() {
+        let command = libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
+        // SAFETY: the call has no memory arguments.
+        let registered = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } == 0;
+        HEAVY_REACHES_ALL.store(registered, Ordering::Relaxed);
+    }
+
+    /// The producers' half of a barrier between a store and a later load, which costs them nothing: the other
+    /// side's [`heavy_barrier`] makes every processor that runs this process pass a full fence.
+    // HOT: one relaxed load.
+    #[inline(always)]
+    pub fn light_barrier() {
+        if HEAVY_REACHES_ALL.load(Ordering::Relaxed) {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            // ORDERING: SeqCst pairs with the fence in `heavy_barrier`.
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    /// The other half: what threads stored before their [`light_barrier`] is visible afterwards, or they see
+    /// after theirs what was stored before this. A few µs; only for who goes to sleep or stops somebody.
+    pub fn heavy_barrier() {
+        // ORDERING: SeqCst pairs with the fence in `light_barrier` where the kernel has no such barrier.
+        fence(Ordering::SeqCst);
+        if HEAVY_REACHES_ALL.load(Ordering::Relaxed) {
+            let command = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED;
+            // SAFETY: the call has no memory arguments.
+            let passed = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } == 0;
+            if !passed {
+                // From now on producers fence by themselves; who is past its barrier is caught by the next look.
+                HEAVY_REACHES_ALL.store(false, Ordering::SeqCst);
+            }
+        }
+    }
 
     /// [`core::cell::UnsafeCell`] in the shape that loom can watch.
     #[derive(Debug)]
@@ -72,6 +117,17 @@ mod model {
     use loom::sync::{Condvar, Mutex};
 
     pub use loom::cell::UnsafeCell;
+
+    /// Under loom both halves are what the pair amounts to: a full fence.
+    pub fn light_barrier() {
+        loom::sync::atomic::fence(super::Ordering::SeqCst);
+    }
+
+    /// See [`light_barrier`].
+    pub fn heavy_barrier() {
+        loom::sync::atomic::fence(super::Ordering::SeqCst);
+    }
+
     pub use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
     loom::lazy_static! {

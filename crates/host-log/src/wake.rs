@@ -1,17 +1,15 @@
 //! The doorbell: how a sleeping writer learns that there is work, without a semaphore post per record.
 //!
-//! A producer rings only when the writer has said that it sleeps, and then only one of them does. What
-//! keeps a wake from being lost is the gate's word, which both sides pass in any case: the writer says
-//! "asleep", passes the gate's barrier, and looks at the queue once more; a producer publishes, leaves the
-//! gate, and only then looks whether the writer sleeps. The two read-modify-writes of that word have an
-//! order. If the producer's came first, the writer's second look sees the record; if the writer's came
-//! first, the producer sees "asleep" and rings. The order to stop travels the same way.
+//! A producer rings only when the writer has said that it sleeps, and then only one of them does. A wake is
+//! not lost because of a pair of barriers: the writer says "asleep", passes the heavy one, and looks at the
+//! queue once more; a producer publishes, passes the light one, and only then looks whether the writer sleeps.
+//! Either the writer's second look sees the record or the producer sees "asleep". The heavy barrier, which the
+//! writer alone pays, makes the light one cost nothing. The order to stop travels the same way.
 //!
 //! After a burst the writer does not go to sleep at once but lingers for a moment on a timer, in which
 //! nobody needs to ring: a steady trickle of records costs its producers no wake at all.
 
-use crate::admission::Gate;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, futex_wait, futex_wake};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, futex_wait, futex_wake, heavy_barrier, light_barrier};
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -51,11 +49,12 @@ impl Doorbell {
         self.wakes.store(0, Ordering::Relaxed);
     }
 
-    /// Called by a producer after it has published and left the gate.
+    /// Called by a producer after it has published.
     // HOT: one load while the writer is awake or lingers.
     #[inline]
     pub fn ring_if_asleep(&self) {
-        // ORDERING: Relaxed: `Gate::leave`, before this, is the acquire that pairs with the writer's barrier.
+        light_barrier();
+        // ORDERING: Relaxed: the light barrier, before this, pairs with the writer's heavy one.
         if self.writer.load(Ordering::Relaxed) == ASLEEP {
             self.ring();
         }
@@ -78,11 +77,11 @@ impl Doorbell {
     }
 
     /// Asks the writer to end once the ring is empty, and wakes it.
-    pub fn stop(&self, gate: Gate<'_>) {
+    pub fn stop(&self) {
         // ORDERING: Relaxed: the barrier publishes it, as it does a producer's record: the writer sees it
         // before it sleeps, or is rung.
         self.stop.store(1, Ordering::Relaxed);
-        gate.barrier();
+        light_barrier();
         self.ring();
     }
 
@@ -93,16 +92,17 @@ impl Doorbell {
     }
 
     /// The writer sleeps until somebody rings, unless `has_work` says that there is some.
-    pub fn sleep(&self, gate: Gate<'_>, has_work: impl Fn() -> bool) {
+    pub fn sleep(&self, has_work: impl Fn() -> bool) {
         self.sleeps.fetch_add(1, Ordering::Relaxed);
-        // ORDERING: Relaxed: the barrier that follows publishes it, see the module's text.
-        self.writer.store(ASLEEP, Ordering::Relaxed);
-        gate.barrier();
+        // ORDERING: AcqRel: a place of its own among the swaps of those who ring; the barrier that follows
+        // publishes it, see the module's text.
+        self.writer.swap(ASLEEP, Ordering::AcqRel);
+        heavy_barrier();
         if !has_work() {
             futex_wait(&self.writer, ASLEEP, None);
         }
-        // ORDERING: Relaxed: a producer that reads the old value rings once for nothing.
-        self.writer.store(AWAKE, Ordering::Relaxed);
+        // ORDERING: AcqRel as above; a producer that reads the old value rings once for nothing.
+        self.writer.swap(AWAKE, Ordering::AcqRel);
     }
 
     /// The writer rests for `ns`; only [`Doorbell::ring`] ends it early. A ring that comes just before is

@@ -1,14 +1,15 @@
-//! The sink: the ring, its doorbell, and the one thread that empties it.
+//! The writer: the one thread that empties the queue, and the callback by which other modules fill it.
 //!
-//! The writer renders what it finds into a batch, writes the batch, gives the slots back, and goes on until
-//! the ring is empty; then it lingers, and then it sleeps. A record that was claimed earlier but is not yet
-//! published stops it there: it sleeps like on an empty ring and is rung when that record is published.
+//! The writer renders what it finds into a batch, writes the batch, notes in the region how far it has come,
+//! gives the slots back, and goes on until the queue is empty; then it lingers, and then it sleeps. A record that
+//! was claimed earlier but is not yet published stops it there: it sleeps like on an empty queue and is rung
+//! when that record is published.
 //!
 //! A regular file takes a batch in one `write`. Stderr, which may be a pipe shared with other processes,
 //! takes one `write` per record, because only that much is written whole.
 
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicI32, AtomicPtr};
+use core::sync::atomic::AtomicI32;
 
 use simpler_log_abi::{DropReason, SimplerHostLogState};
 use simpler_record_format::{RECORD_BYTES, frame};
@@ -16,20 +17,16 @@ use simpler_record_format::{RECORD_BYTES, frame};
 use crate::admission::Gate;
 use crate::anchor::AnchorClaim;
 use crate::destination::{self, Output};
-use crate::emit::count_drop;
-use crate::identity::{monotonic_ns, pid, tid};
-use crate::queue::{Consumer, QUEUE_SLOTS, Ring};
-use crate::sync::{AtomicU32, Ordering, futex_wait, futex_wake};
-use crate::wake::Doorbell;
-use crate::{anchor_record, state};
+use crate::identity::{begin_life, monotonic_ns};
+use crate::queue::{Consumer, QUEUE_SLOTS};
+use crate::region::{Come, Region};
+use crate::sync::{Ordering, futex_wait, futex_wake};
+use crate::ticks::{self, Knots};
+use crate::{anchor_record, emit, state, thread};
 
 /// How long the writer rests on a timer before it really sleeps: short enough that nobody misses a record,
 /// long enough that a busy process is hardly ever asked for a wake.
 const LINGER_NS: u64 = 1_000_000;
-
-/// A producer that claims a position divisible by this rings a lingering writer, so that a burst cannot
-/// fill the ring meanwhile.
-const RING_EVERY: u64 = QUEUE_SLOTS as u64 / 4;
 
 /// What one `write` to a file carries at most: large enough that its cost per record vanishes, small enough
 /// for the cache and for the slots that are held meanwhile.
@@ -42,14 +39,7 @@ const BATCH_RECORDS: usize = QUEUE_SLOTS / 8;
 /// a producer that leaves unannounced can cost more.
 const DRAIN_SLICE_NS: u64 = 1_000_000;
 
-const _: () = assert!(RING_EVERY.is_power_of_two());
 const _: () = assert!(BATCH_BYTES >= 2 * RECORD_BYTES);
-
-/// The sink's memory: mapped once, never unmapped, so that a producer that is late, or that lives in a
-/// module which is about to go, can never touch memory that is gone.
-///
-/// FORK: the child has its own copy and resets it before its writer starts.
-static SINK: AtomicPtr<Sink> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The writer's open file, for a child of a parent that was not quiesced: it closes what it inherited.
 ///
@@ -66,94 +56,7 @@ pub(crate) fn close_inherited_file(parent: i32) {
     }
 }
 
-/// What `sink_context` points to.
-#[derive(Debug)]
-#[repr(C)]
-pub(crate) struct Sink {
-    pub(crate) ring: Ring,
-    pub(crate) doorbell: Doorbell,
-    /// The process whose writer uses it; 0 in fresh memory.
-    process: AtomicI32,
-    /// Grows with every batch; who waits for the writer sleeps on it.
-    batches: AtomicU32,
-    waiters: AtomicU32,
-}
-
-impl Sink {
-    /// The sink, if it was ever mapped.
-    #[inline]
-    pub(crate) fn mapped() -> Option<&'static Sink> {
-        // ORDERING: Acquire pairs with the Release in `map`.
-        let sink = SINK.load(Ordering::Acquire);
-        // SAFETY: null, or memory that `map` made and that stays for ever; shared access to atomics and to a
-        // ring that guards its cells itself.
-        unsafe { sink.as_ref() }
-    }
-
-    /// The sink, mapped now if need be. `None` without memory. Only under the owner word's claim.
-    pub(crate) fn map() -> Option<&'static Sink> {
-        if let Some(sink) = Sink::mapped() {
-            return Some(sink);
-        }
-        // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing of ours.
-        let memory = unsafe {
-            libc::mmap(
-                core::ptr::null_mut(),
-                size_of::<Sink>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if memory == libc::MAP_FAILED {
-            return None;
-        }
-        // Zeroed memory is a valid Sink: atomics, integers and bytes; and a page is more than its alignment.
-        // ORDERING: Release pairs with the Acquire in `mapped`.
-        SINK.store(memory.cast(), Ordering::Release);
-        Sink::mapped()
-    }
-
-    /// Makes the sink this process's own, if it is not already: empty, with nothing inherited.
-    pub(crate) fn adopt(&self, process: i32) {
-        if self.process.load(Ordering::Relaxed) == process {
-            return;
-        }
-        self.ring.reset();
-        self.doorbell.reset();
-        self.waiters.store(0, Ordering::Relaxed);
-        self.process.store(process, Ordering::Relaxed);
-    }
-
-    /// Takes a record from a producer that has entered the gate, and leaves for it.
-    // HOT: claim, copy, leave, and a look at the doorbell.
-    #[inline]
-    pub(crate) fn accept(&self, state: &SimplerHostLogState, record: &[u8], anchor_pid: i32) -> bool {
-        let gate = Gate::new(&state.sink_producer_state);
-        match self.ring.claim() {
-            Ok(claim) => {
-                let at_mark = claim.position() & (RING_EVERY - 1) == 0;
-                self.ring.publish(claim, record, anchor_pid);
-                gate.leave();
-                if at_mark {
-                    self.doorbell.ring();
-                } else {
-                    self.doorbell.ring_if_asleep();
-                }
-                true
-            }
-            Err(reason) => {
-                // Counted while inside: a quiesce that has seen everybody leave has every count.
-                count_drop(state, reason);
-                gate.leave();
-                // A full ring whose writer lingers is one that nobody rang for.
-                self.doorbell.ring();
-                false
-            }
-        }
-    }
-
+impl Region {
     /// Waits until `done`, with the writer awake, at most until `deadline_ns`. Gives whether it came to it.
     pub(crate) fn wait_until(&self, deadline_ns: i64, done: impl Fn() -> bool) -> bool {
         self.waiters.fetch_add(1, Ordering::Relaxed);
@@ -176,7 +79,7 @@ impl Sink {
 
     /// Stores the number of pending records where other modules can read it.
     pub(crate) fn refresh_pending(&self, state: &SimplerHostLogState) {
-        state.pending_record_count.store(self.ring.pending(), Ordering::Relaxed);
+        state.pending_record_count.store(self.ring.unfinished(), Ordering::Relaxed);
     }
 }
 
@@ -197,79 +100,142 @@ pub(crate) unsafe extern "C" fn enqueue(
     // SAFETY: the caller's state lives for the process; null is sanitised to the owner's.
     let state = unsafe { state.as_ref() }.unwrap_or(crate::state());
     let size = size as usize;
-    let sink =
-        Sink::mapped().filter(|sink| core::ptr::from_ref(*sink) == context.cast::<Sink>().cast_const());
-    // ORDERING: Acquire pairs with the Release of the owner in `start_writer`.
-    let is_ours = state.sink_owner_pid.load(Ordering::Acquire) == pid();
-    let Some(sink) = sink.filter(|_| is_ours && !record.is_null() && (1..=RECORD_BYTES).contains(&size))
-    else {
-        count_drop(state, DropReason::NotAdmitted);
-        Gate::new(&state.sink_producer_state).leave();
-        return 0;
-    };
-    // SAFETY: readable by the function's contract.
-    let record = unsafe { core::slice::from_raw_parts(record.cast::<u8>(), size) };
-    if record[0] >= frame::FIRST_TEXT_BYTE {
-        return c_int::from(sink.accept(state, record, anchor_pid));
-    }
-    // A frame: this is the caller's thread, so its ids are known here.
-    let mut copy = [0; RECORD_BYTES];
-    copy[..size].copy_from_slice(record);
-    frame::set_thread_ids(&mut copy[..size], pid(), i64::from(tid()));
-    c_int::from(sink.accept(state, &copy[..size], anchor_pid))
+    let accepted = thread::with(|thread| {
+        // First of all: in a child this forgets the parent's region.
+        thread.refresh();
+        let region = Region::current()
+            .filter(|region| core::ptr::from_ref(*region) == context.cast::<Region>().cast_const());
+        // ORDERING: Acquire pairs with the Release of the owner in `start_writer`.
+        let is_ours = state.sink_owner_pid.load(Ordering::Acquire) == thread.pid();
+        let Some(region) =
+            region.filter(|_| is_ours && !record.is_null() && (1..=RECORD_BYTES).contains(&size))
+        else {
+            emit::count_drop(state, DropReason::NotAdmitted);
+            return false;
+        };
+        // SAFETY: readable by the function's contract.
+        let record = unsafe { core::slice::from_raw_parts(record.cast::<u8>(), size) };
+        let accepted = if record[0] >= frame::FIRST_TEXT_BYTE {
+            emit::accept(region, thread, record, anchor_pid)
+        } else {
+            // A frame: this is the caller's thread, so its ids are known here.
+            let mut copy = [0; RECORD_BYTES];
+            copy[..size].copy_from_slice(record);
+            frame::set_thread_ids(&mut copy[..size], thread.pid(), i64::from(thread.tid()));
+            emit::accept(region, thread, &copy[..size], anchor_pid)
+        };
+        // For the caller's own flush, which can see no more than this number.
+        region.refresh_pending(state);
+        accepted
+    });
+    // Left only now: a quiesce that has seen everybody leave has every count.
+    Gate::new(&state.sink_producer_state).leave();
+    c_int::from(accepted)
 }
 
 /// The writer thread's whole life.
-pub(crate) extern "C" fn writer_main(sink: *mut c_void) -> *mut c_void {
-    // SAFETY: `start_writer` passes the mapped sink, which stays for ever.
-    let sink = unsafe { &*sink.cast::<Sink>() };
+pub(crate) extern "C" fn writer_main(region: *mut c_void) -> *mut c_void {
+    // SAFETY: `start_writer` passes the current region, which stays for ever.
+    let region: &'static Region = unsafe { &*region.cast::<Region>() };
     // SAFETY: the owner word admits one writer, and it is joined before another starts.
-    let consumer = unsafe { sink.ring.consumer() };
-    Writer { sink, consumer, output: Output::new(Some(&WRITER_FILE)), batch: Batch::new() }.run();
+    let consumer = unsafe { region.ring.consumer() };
+    let knots = region.uses_ticks().then(|| Knots::new(&region.ticks));
+    let come = region.come();
+    let output = Output::new(Some(&WRITER_FILE));
+    Writer { region, consumer, knots, output, batch: Batch::new(), failed: come.failed }.run();
     core::ptr::null_mut()
 }
 
 struct Writer {
-    sink: &'static Sink,
+    region: &'static Region,
     consumer: Consumer<'static>,
+    /// `None` where times are ns.
+    knots: Option<Knots>,
     output: Output,
     batch: Batch,
+    /// How many records this process's writers have lost.
+    failed: u64,
 }
 
 impl Writer {
     fn run(mut self) {
-        let gate = Gate::new(&state().sink_producer_state);
         let mut is_rested = false;
         loop {
+            // What threads have reserved and do not use is taken from them once there was time to use it, or when
+            // somebody waits for the queue.
+            let is_waited_for = self.region.doorbell.is_stopped()
+                || self.region.waiters.load(Ordering::Relaxed) != 0
+                || self.region.ring.unfinished() > QUEUE_SLOTS as u64 / 2;
+            if is_rested || is_waited_for {
+                while self.consumer.revoke() {}
+            }
             self.fill_batch();
+            let region = self.region;
+            let is_at_end = || region.doorbell.is_stopped() && region.ring.unfinished() == 0;
             if !self.batch.is_empty() {
                 self.write_batch();
                 self.finish_batch();
                 is_rested = false;
-            } else if self.sink.doorbell.is_stopped() && self.sink.ring.pending() == 0 {
-                return;
-            } else if !is_rested && !self.sink.doorbell.is_stopped() {
-                self.sink.doorbell.linger(LINGER_NS);
+            } else if is_at_end() {
+                break;
+            } else if !is_rested && !region.doorbell.is_stopped() {
+                region.doorbell.linger(LINGER_NS);
                 is_rested = true;
             } else {
-                let has_work = || {
-                    self.consumer.has_next()
-                        || self.sink.doorbell.is_stopped() && self.sink.ring.pending() == 0
-                };
-                self.sink.doorbell.sleep(gate, has_work);
+                let position = self.consumer.position();
+                let has_work =
+                    || self.consumer.has_next() || self.consumer.is_reserved(position) || is_at_end();
+                region.doorbell.sleep(has_work);
             }
+        }
+        if let Some(error_ns) = self.knots.as_ref().and_then(Knots::error_ns) {
+            self.region.clock_error_ns.fetch_max(error_ns, Ordering::Relaxed);
         }
     }
 
     /// Renders published records until the batch is full or there are no more.
     fn fill_batch(&mut self) {
-        self.batch.clear();
-        while let Some(line) = self.batch.room() {
-            let rendered = self.consumer.read(|record, anchor_pid| (frame::render(record, line), anchor_pid));
+        self.batch.clear(self.consumer.position());
+        if !self.consumer.has_next() {
+            return;
+        }
+        // Whatever was claimed by now has stamps older than the knot that is read after it.
+        let end = self.region.ring.enqueued();
+        self.take_knot();
+        let clock = &self.region.ticks;
+        while self.consumer.position() < end
+            && let Some(line) = self.batch.room()
+        {
+            let rendered = self.consumer.read(|record, anchor_pid| {
+                (frame::render(record, line, |tick| clock.to_ns(tick)), anchor_pid)
+            });
             match rendered {
                 Some((size, anchor_pid)) => self.batch.push(size, anchor_pid),
                 None => return,
             }
+        }
+    }
+
+    /// Makes the counter's readings so far convertible.
+    fn take_knot(&mut self) {
+        let Some(knots) = &mut self.knots else { return };
+        let mut is_a_clock = knots.extend();
+        knots.replace_past(self.consumer.position());
+        if knots.are_many() {
+            let mut starts = Vec::new();
+            self.region.stacks.for_each(|_, _, frame| {
+                if frame[0] == frame::SPAN_TICKS_FRAME {
+                    starts.push(frame::start_of(frame).cast_unsigned());
+                }
+            });
+            knots.plan_replacement(starts, self.region.ring.enqueued());
+            is_a_clock &= ticks::is_a_clock();
+        }
+        if !is_a_clock && self.region.uses_ticks() {
+            // From now on threads read the kernel's clock; what they have read before is converted as well as
+            // it can be.
+            self.region.leave_ticks();
+            begin_life();
         }
     }
 
@@ -278,8 +244,10 @@ impl Writer {
         let mut first = 0;
         while first < self.batch.len() {
             if !destination::is_bound(state()) {
-                self.settle(first, destination::write_stderr(self.batch.record(first)), true);
+                let landed = destination::write_stderr(self.batch.record(first));
+                let landed = self.settle(first, landed, true);
                 first += 1;
+                self.commit(first, None, u64::from(!landed));
                 continue;
             }
             let landed = self.output.append(
@@ -287,26 +255,35 @@ impl Writer {
                 self.batch.start(first),
                 &self.batch.ends[first..self.batch.len()],
             );
+            let mut lost = 0;
             for index in first..first + landed {
-                self.settle(index, true, false);
+                lost += u64::from(!self.settle(index, true, false));
             }
             first += landed;
             if first < self.batch.len() {
                 // This one was refused; the next one tries again, with the file opened anew.
-                self.settle(first, false, false);
+                lost += u64::from(!self.settle(first, false, false));
                 first += 1;
             }
+            self.commit(first, self.output.bytes(), lost);
         }
     }
 
-    /// Takes note of what became of one record.
-    fn settle(&self, index: usize, landed: bool, on_stderr: bool) {
+    /// Notes that the first `done` records of the batch are dealt with, `lost` more of them by counting.
+    fn commit(&mut self, done: usize, file_bytes: Option<u64>, lost: u64) {
+        self.failed += lost;
+        let next = self.batch.first + done as u64;
+        self.region.commit(Come { next, file_bytes, failed: self.failed });
+    }
+
+    /// Takes note of what became of one record, and gives whether it landed.
+    fn settle(&self, index: usize, landed: bool, on_stderr: bool) -> bool {
         let state = state();
         // Nothing rendered: the slot held a frame of a kind that this writer does not know.
         let landed = landed && !self.batch.record(index).is_empty();
         let anchor_pid = self.batch.anchor_pid(index);
         if !landed {
-            count_drop(state, DropReason::OutputFailed);
+            emit::count_drop_of_writer(state);
         }
         if anchor_pid != 0 && !landed {
             AnchorClaim::new(&state.clock_anchor_pid).undo(anchor_pid);
@@ -314,15 +291,17 @@ impl Writer {
         if anchor_pid != 0 && landed && on_stderr {
             anchor_record::went_to_stderr(anchor_pid);
         }
+        landed
     }
 
     fn finish_batch(&mut self) {
         self.consumer.release();
-        self.sink.refresh_pending(state());
+        self.region.note_refused(state());
+        self.region.refresh_pending(state());
         // ORDERING: Release pairs with the Acquire in `wait_until`.
-        self.sink.batches.fetch_add(1, Ordering::Release);
-        if self.sink.waiters.load(Ordering::Relaxed) != 0 {
-            futex_wake(&self.sink.batches, i32::MAX);
+        self.region.batches.fetch_add(1, Ordering::Release);
+        if self.region.waiters.load(Ordering::Relaxed) != 0 {
+            futex_wake(&self.region.batches, i32::MAX);
         }
     }
 }
@@ -333,15 +312,24 @@ struct Batch {
     ends: [u32; BATCH_RECORDS],
     anchor_pids: [i32; BATCH_RECORDS],
     records: usize,
+    /// The first one's position in the queue; the others follow it without a gap.
+    first: u64,
 }
 
 impl Batch {
     fn new() -> Self {
-        Self { text: [0; BATCH_BYTES], ends: [0; BATCH_RECORDS], anchor_pids: [0; BATCH_RECORDS], records: 0 }
+        Self {
+            text: [0; BATCH_BYTES],
+            ends: [0; BATCH_RECORDS],
+            anchor_pids: [0; BATCH_RECORDS],
+            records: 0,
+            first: 0,
+        }
     }
 
-    fn clear(&mut self) {
+    fn clear(&mut self, first: u64) {
         self.records = 0;
+        self.first = first;
     }
 
     fn len(&self) -> usize {

@@ -12,7 +12,7 @@ use loom::thread;
 
 use simpler_host_log::admission::Gate;
 use simpler_host_log::anchor::AnchorClaim;
-use simpler_host_log::queue::Ring;
+use simpler_host_log::queue::{Ring, Run};
 use simpler_host_log::wake::Doorbell;
 use simpler_log_abi::{DropReason, PRODUCERS_CLOSED};
 
@@ -23,7 +23,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
     builder.check(body);
 }
 
-/// What a sink is made of, with a ring small enough to be full.
+/// What the log's middle is made of, with a ring small enough to be full.
 struct Sink<const SLOTS: usize> {
     gate: AtomicU64,
     ring: Ring<SLOTS>,
@@ -39,19 +39,22 @@ impl<const SLOTS: usize> Sink<SLOTS> {
         Gate::new(&self.gate)
     }
 
-    /// What `Sink::accept` does behind the gate.
-    fn accept(&self, record: &[u8]) -> Result<(), DropReason> {
-        let claim = self.ring.claim();
-        let outcome = claim.map(|claim| self.ring.publish(claim, record, 0));
-        self.gate().leave();
-        if outcome.is_ok() {
-            self.doorbell.ring_if_asleep();
-        }
-        outcome
+    /// What the owner's producers do.
+    fn submit(&self, run: &mut Run, record: &[u8]) -> Result<(), DropReason> {
+        let claim = self.ring.claim(run)?;
+        self.ring.publish(claim, record, 0);
+        self.doorbell.ring_if_asleep();
+        Ok(())
     }
 
-    fn submit(&self, record: &[u8]) -> Result<(), DropReason> {
-        if self.gate().enter() { self.accept(record) } else { Err(DropReason::NotAdmitted) }
+    /// What another module's producers and the owner's callback do.
+    fn submit_by_callback(&self, record: &[u8]) -> Result<(), DropReason> {
+        if !self.gate().enter() {
+            return Err(DropReason::NotAdmitted);
+        }
+        let outcome = self.submit(&mut Run::new(), record);
+        self.gate().leave();
+        outcome
     }
 
     /// The writer's loop, without rendering and lingering. Gives the records in their order.
@@ -59,16 +62,17 @@ impl<const SLOTS: usize> Sink<SLOTS> {
         // SAFETY: each model has one writer at a time.
         let mut consumer = unsafe { self.ring.consumer() };
         let mut records = Vec::new();
+        let is_at_end = || self.doorbell.is_stopped() && self.ring.unfinished() == 0;
         loop {
+            while consumer.revoke() {}
             if let Some(record) = consumer.read(|record, _| record.to_vec()) {
                 records.push(record);
                 consumer.release();
-            } else if self.doorbell.is_stopped() && self.ring.pending() == 0 {
+            } else if is_at_end() {
                 return records;
             } else {
-                let has_work =
-                    || consumer.has_next() || self.doorbell.is_stopped() && self.ring.pending() == 0;
-                self.doorbell.sleep(self.gate(), has_work);
+                let position = consumer.position();
+                self.doorbell.sleep(|| consumer.has_next() || consumer.is_reserved(position) || is_at_end());
             }
         }
     }
@@ -76,10 +80,18 @@ impl<const SLOTS: usize> Sink<SLOTS> {
     /// What `prepare_to_fork` does.
     fn quiesce(&self) {
         self.gate().close();
-        while self.gate().producers() != 0 || self.ring.pending() != 0 {
+        self.ring.close();
+        while self.gate().producers() != 0 || self.ring.unfinished() != 0 {
             thread::yield_now();
         }
-        self.doorbell.stop(self.gate());
+        self.doorbell.stop();
+    }
+
+    /// What `start_writer` does.
+    fn restart(&self) {
+        self.doorbell.allow();
+        self.ring.open();
+        self.gate().open();
     }
 }
 
@@ -99,7 +111,10 @@ fn what_is_claimed_is_read_once_whole_and_in_each_producers_order() {
             .map(|producer| {
                 let sink = sink.clone();
                 thread::spawn(move || {
-                    (0..2).map(|number| sink.submit(&record(producer, number)).is_ok()).collect::<Vec<_>>()
+                    let mut run = Run::new();
+                    (0..2)
+                        .map(|number| sink.submit(&mut run, &record(producer, number)).is_ok())
+                        .collect::<Vec<_>>()
                 })
             })
             .collect();
@@ -126,7 +141,6 @@ fn what_is_claimed_is_read_once_whole_and_in_each_producers_order() {
             assert_eq!(found, expected);
         }
         assert_eq!(sink.ring.pending(), 0);
-        assert_eq!(sink.gate().producers(), 0);
     });
 }
 
@@ -137,8 +151,9 @@ fn a_slot_is_used_again_only_after_it_was_read() {
         let producer = {
             let sink = sink.clone();
             thread::spawn(move || {
+                let mut run = Run::new();
                 for number in 0..3 {
-                    while sink.submit(&record(0, number)) == Err(DropReason::QueueFull) {
+                    while sink.submit(&mut run, &record(0, number)) == Err(DropReason::QueueFull) {
                         thread::yield_now();
                     }
                 }
@@ -200,7 +215,7 @@ fn a_sleeping_writer_is_always_woken() {
         let producers: Vec<_> = (0..2)
             .map(|producer| {
                 let sink = sink.clone();
-                thread::spawn(move || sink.submit(&[producer]).unwrap())
+                thread::spawn(move || sink.submit(&mut Run::new(), &[producer]).unwrap())
             })
             .collect();
         // SAFETY: the only consumer.
@@ -213,7 +228,7 @@ fn a_sleeping_writer_is_always_woken() {
                     read += 1;
                     consumer.release();
                 }
-                None => sink.doorbell.sleep(sink.gate(), || consumer.has_next()),
+                None => sink.doorbell.sleep(|| consumer.has_next()),
             }
         }
         for producer in producers {
@@ -234,19 +249,121 @@ fn a_quiesce_ends_the_writer_with_every_accepted_record_and_a_restart_takes_over
         };
         let producer = {
             let sink = sink.clone();
-            thread::spawn(move || sink.submit(b"a").is_ok())
+            thread::spawn(move || sink.submit(&mut Run::new(), b"a").is_ok())
         };
         sink.quiesce();
         let mut written = writer.join().unwrap();
         // The next life of the writer.
-        sink.doorbell.allow();
-        sink.gate().open();
+        sink.restart();
         let accepted = producer.join().unwrap();
         sink.gate().close();
-        sink.doorbell.stop(sink.gate());
+        sink.ring.close();
+        sink.doorbell.stop();
         written.extend(sink.write());
         assert_eq!(written.len(), usize::from(accepted));
         assert_eq!(sink.gate.load(Ordering::Relaxed), PRODUCERS_CLOSED);
+    });
+}
+
+#[test]
+fn a_quiesce_waits_for_another_modules_producer() {
+    model(|| {
+        let sink = Sink::<4>::new();
+        let writer = {
+            let sink = sink.clone();
+            thread::spawn(move || sink.write())
+        };
+        let producer = {
+            let sink = sink.clone();
+            thread::spawn(move || sink.submit_by_callback(b"a"))
+        };
+        sink.quiesce();
+        let written = writer.join().unwrap();
+        match producer.join().unwrap() {
+            Ok(()) => assert_eq!(written, [b"a".to_vec()]),
+            Err(reason) => assert_eq!((reason, written.len()), (DropReason::NotAdmitted, 0)),
+        }
+    });
+}
+
+#[test]
+fn a_run_is_used_by_its_owner_or_revoked_and_never_both() {
+    model(|| {
+        let sink = Sink::<4>::new();
+        let mut run = Run::wanting_more();
+        // Takes two positions; the second is reserved.
+        sink.submit(&mut run, &record(0, 0)).unwrap();
+        let owner = {
+            let sink = sink.clone();
+            thread::spawn(move || sink.submit(&mut run, &record(0, 1)).unwrap())
+        };
+        // SAFETY: the only consumer.
+        let mut consumer = unsafe { sink.ring.consumer() };
+        let mut read = Vec::new();
+        let mut drain = |read: &mut Vec<Vec<u8>>| {
+            loop {
+                let revoked = consumer.revoke();
+                let record = consumer.read(|record, _| record.to_vec());
+                consumer.release();
+                match record {
+                    Some(record) => read.push(record),
+                    None if !revoked => break,
+                    None => {}
+                }
+            }
+        };
+        drain(&mut read);
+        owner.join().unwrap();
+        drain(&mut read);
+        assert_eq!(read, [record(0, 0), record(0, 1)]);
+        assert_eq!(sink.ring.unfinished(), 0);
+    });
+}
+
+#[test]
+fn a_revoked_slot_serves_another_producer_whole() {
+    model(|| {
+        let sink = Sink::<2>::new();
+        let mut run = Run::wanting_more();
+        // A run of one: half of two slots. Then both slots change hands while the owner of a run may still come.
+        sink.submit(&mut run, &record(0, 0)).unwrap();
+        let other = {
+            let sink = sink.clone();
+            thread::spawn(move || sink.submit(&mut Run::new(), &record(1, 0)).is_ok())
+        };
+        // SAFETY: the only consumer.
+        let mut consumer = unsafe { sink.ring.consumer() };
+        let mut read = 0;
+        for _ in 0..2 {
+            while consumer.revoke() {}
+            if let Some(record) = consumer.read(|record, _| record.to_vec()) {
+                assert!(record == self::record(record[1], record[0]));
+                read += 1;
+                consumer.release();
+            }
+        }
+        let accepted = 1 + usize::from(other.join().unwrap());
+        while consumer.read(|_, _| ()).is_some() {
+            read += 1;
+        }
+        assert_eq!(read, accepted);
+    });
+}
+
+#[test]
+fn a_sleeping_writer_does_not_leave_a_reserved_position_behind() {
+    model(|| {
+        let sink = Sink::<4>::new();
+        let writer = {
+            let sink = sink.clone();
+            thread::spawn(move || sink.write())
+        };
+        let mut run = Run::wanting_more();
+        sink.submit(&mut run, b"a").unwrap();
+        // Not used: the owner goes away with a position reserved. Another record must still be written.
+        sink.submit(&mut Run::new(), b"b").unwrap();
+        sink.quiesce();
+        assert_eq!(writer.join().unwrap(), [b"a".to_vec(), b"b".to_vec()]);
     });
 }
 

@@ -47,23 +47,8 @@ pub fn encode_text(
 ) -> usize {
     let mut line = Line::new(out);
     line.envelope(envelope.mono_ns, envelope.thread, envelope.level);
-    for &byte in envelope.func.as_bytes() {
-        line.byte(match byte {
-            b':' => b'.',
-            b'\n' | b'\r' => b' ',
-            other => other,
-        });
-    }
-    line.literal(b": ");
-    if let Some(Location { file, line: number }) = location {
-        line.byte(b'[');
-        for &byte in file.as_bytes() {
-            line.byte(if matches!(byte, b'\n' | b'\r') { b' ' } else { byte });
-        }
-        line.byte(b':');
-        line.decimal(u64::from(number));
-        line.literal(b"] ");
-    }
+    let location = location.map(|Location { file, line }| (file.as_bytes(), line));
+    line.place(envelope.func.as_bytes(), location);
     if Prose::new(&mut line).write_fmt(body).is_err() {
         line.byte(b'~');
     }

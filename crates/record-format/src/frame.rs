@@ -1,29 +1,51 @@
-//! The binary span frame: what a thread copies into its queue slot instead of a formatted record.
+//! Binary frames: what a thread copies into its queue slot instead of a formatted record.
 //!
 //! A queue slot holds opaque bytes. A first byte below [`FIRST_TEXT_BYTE`] is the kind and version of a
-//! frame; any other byte starts a rendered text record. The thread that ends a span copies its fields
-//! ([`encode_span_frame`], a few ns), and the writer thread turns them into the line ([`render`]), which is
-//! byte for byte the line that [`encode_span`] writes.
+//! frame; any other byte starts a rendered text record. The thread that ends a span copies its fields (a few
+//! ns), and the writer thread turns them into the line ([`render`]), which is byte for byte the line that
+//! [`encode_span`] or [`encode_text`](crate::encode_text) writes.
 //!
 //! Layout of a span frame, numbers in the machine's own byte order, since a frame never leaves it:
 //!
 //! | offset | field | offset | field |
 //! |---|---|---|---|
-//! | 0 | kind and version, [`SPAN_FRAME`] | 24 | thread (`pthread_self`) u64 |
+//! | 0 | kind: [`SPAN_FRAME`] or [`SPAN_TICKS_FRAME`] | 24 | thread (`pthread_self`) u64 |
 //! | 1 | bytes of name u8 | 32 | inv u64 |
 //! | 2 | bytes of attributes u8 | 40 | hid u64 |
 //! | 3 | 0 | 48 | ts i64 |
 //! | 4 | pid i32 | 56 | dur i64 |
 //! | 8 | tid i64 | 64 | depth i32 |
 //! | 16 | envelope's mono_ns i64 | 68 | name, then attributes, raw |
+//!
+//! In a [`SPAN_TICKS_FRAME`] `ts` and `mono_ns` are readings of the processor's counter, the span's start and
+//! end, and `dur` is nothing. Only the process that took the readings can say what they are in ns, so this
+//! kind is its owner's own and no other module submits it. The same holds for a [`TEXT_FRAME`]:
+//!
+//! | offset | field | offset | field |
+//! |---|---|---|---|
+//! | 0 | kind: [`TEXT_FRAME`] | 16 | thread u64 |
+//! | 1 | level u8 | 24 | bytes of the function's name u16 |
+//! | 2 | flags u8: ticks 1, place 2, cut 4 | 26 | bytes of the file's name u16 |
+//! | 3 | 0 | 28 | bytes of the body u16 |
+//! | 4 | line u32 | 30 | function, file, body, raw |
+//! | 8 | mono_ns i64, or ticks | | |
 
-use crate::{ATTRS_BYTES, NAME_BYTES, RECORD_BYTES, SpanFields, encode_span};
+use simpler_log_abi::Level;
+
+use crate::line::{Line, Prose};
+use crate::{ATTRS_BYTES, Location, NAME_BYTES, RECORD_BYTES, SpanFields, encode_span};
 
 /// The least first byte of a text record; those below are kinds of frames.
 pub const FIRST_TEXT_BYTE: u8 = 0x20;
 
 /// The first byte of a span frame as laid out here. 0 is no kind: a slot that was never written.
 pub const SPAN_FRAME: u8 = 1;
+
+/// The first byte of a span frame whose times are counter readings.
+pub const SPAN_TICKS_FRAME: u8 = 2;
+
+/// The first byte of a text frame.
+pub const TEXT_FRAME: u8 = 3;
 
 /// Where in a span frame the process id stands, an `i32`.
 pub const PID_OFFSET: usize = 4;
@@ -53,7 +75,7 @@ pub const SPAN_HEAD_BYTES: usize = 68;
 const RAW_NAME_BYTES: usize = NAME_BYTES + 1;
 
 /// The raw bytes of attributes that can matter.
-const RAW_ATTRS_BYTES: usize = ATTRS_BYTES + 1;
+pub const RAW_ATTRS_BYTES: usize = ATTRS_BYTES + 1;
 
 /// The longest span frame.
 pub const SPAN_FRAME_BYTES_MAX: usize = SPAN_HEAD_BYTES + RAW_NAME_BYTES + RAW_ATTRS_BYTES;
@@ -62,6 +84,140 @@ const _: () = assert!(SPAN_FRAME_BYTES_MAX <= RECORD_BYTES);
 // Their lengths are stored in one byte each.
 const _: () = assert!(RAW_NAME_BYTES <= u8::MAX as usize);
 const _: () = assert!(RAW_ATTRS_BYTES <= u8::MAX as usize);
+
+/// Where in a span frame the start stands: an `i64`, ns, or the counter's reading.
+pub const START_OFFSET: usize = TS_OFFSET;
+
+/// The least room for a span frame without attributes.
+pub const OPEN_SPAN_BYTES: usize = SPAN_HEAD_BYTES + RAW_NAME_BYTES;
+
+/// Writes what is known of a span when it opens, all but its end and its attributes, for [`end_span`]. Gives the
+/// frame's length. pid, tid and thread are left alone: they are the same for all spans of a thread.
+// HOT: every span passes here on the thread that it measures.
+#[inline(always)]
+pub fn begin_span<const N: usize>(
+    out: &mut [u8; N],
+    kind: u8,
+    inv: u64,
+    hid: u64,
+    depth: i32,
+    start: i64,
+    name: &[u8],
+) -> usize {
+    const { assert!(N >= OPEN_SPAN_BYTES) }
+    let name = &name[..name.len().min(RAW_NAME_BYTES)];
+    put(out, 0, [kind, name.len() as u8, 0, 0]);
+    put(out, INV_OFFSET, inv.to_ne_bytes());
+    put(out, HID_OFFSET, hid.to_ne_bytes());
+    put(out, TS_OFFSET, start.to_ne_bytes());
+    put(out, DEPTH_OFFSET, depth.to_ne_bytes());
+    out[SPAN_HEAD_BYTES..SPAN_HEAD_BYTES + name.len()].copy_from_slice(name);
+    SPAN_HEAD_BYTES + name.len()
+}
+
+/// Puts the end into a frame that [`begin_span`] wrote and gives its length; `attrs` is the number of bytes that
+/// the caller will put behind it, at most [`RAW_ATTRS_BYTES`].
+// HOT: as above.
+#[inline(always)]
+pub fn end_span<const N: usize>(out: &mut [u8; N], end: i64, attrs: usize) -> usize {
+    const { assert!(N >= OPEN_SPAN_BYTES) }
+    out[ATTRS_LEN_OFFSET] = attrs as u8;
+    put(out, MONO_NS_OFFSET, end.to_ne_bytes());
+    let start = i64::from_ne_bytes(get(out, TS_OFFSET));
+    put(out, DUR_OFFSET, end.wrapping_sub(start).to_ne_bytes());
+    SPAN_HEAD_BYTES + usize::from(out[NAME_LEN_OFFSET])
+}
+
+/// The start that [`begin_span`] wrote.
+#[inline(always)]
+pub fn start_of<const N: usize>(frame: &[u8; N]) -> i64 {
+    const { assert!(N >= OPEN_SPAN_BYTES) }
+    i64::from_ne_bytes(get(frame, TS_OFFSET))
+}
+
+/// Who a span frame's thread is, set once for the frames that [`begin_span`] will write into.
+pub fn set_thread<const N: usize>(out: &mut [u8; N], pid: i32, tid: i32, thread: u64) {
+    const { assert!(N >= OPEN_SPAN_BYTES) }
+    put(out, PID_OFFSET, pid.to_ne_bytes());
+    put(out, TID_OFFSET, i64::from(tid).to_ne_bytes());
+    put(out, THREAD_OFFSET, thread.to_ne_bytes());
+}
+
+/// The fields of a span frame, ticks as they are; `None` if it is none or its lengths disagree with it. An open
+/// span reads like a finished one, but for `dur` and the time of emission.
+pub fn read_span(frame: &[u8]) -> Option<SpanFields<'_>> {
+    matches!(frame.first(), Some(&(SPAN_FRAME | SPAN_TICKS_FRAME)))
+        .then(|| read_span_frame(frame))
+        .flatten()
+        .map(|(_, _, span)| span)
+}
+
+/// A text record before it is one.
+#[derive(Clone, Copy, Debug)]
+pub struct TextFields<'a> {
+    /// When it was made: `CLOCK_MONOTONIC` in ns, or the counter's reading.
+    pub stamp: i64,
+    /// Whether `stamp` is the counter's reading.
+    pub is_ticks: bool,
+    /// `pthread_self` of the thread that made it.
+    pub thread: u64,
+    /// Its severity.
+    pub level: Level,
+    /// The function that made it.
+    pub func: &'a str,
+    /// Where in the source.
+    pub location: Option<Location<'a>>,
+    /// The body, raw: newlines inside it are escaped when it is rendered.
+    pub body: &'a [u8],
+    /// Whether the body is already cut.
+    pub is_cut: bool,
+}
+
+const LEVEL_OFFSET: usize = 1;
+const FLAGS_OFFSET: usize = 2;
+const LINE_OFFSET: usize = 4;
+const STAMP_OFFSET: usize = 8;
+const TEXT_THREAD_OFFSET: usize = 16;
+const FUNC_LEN_OFFSET: usize = 24;
+const FILE_LEN_OFFSET: usize = 26;
+const BODY_LEN_OFFSET: usize = 28;
+
+/// The bytes of a text frame in front of the function's name.
+pub const TEXT_HEAD_BYTES: usize = 30;
+
+const TICKS_FLAG: u8 = 1;
+const PLACE_FLAG: u8 = 2;
+const CUT_FLAG: u8 = 4;
+
+/// Copies a text record into a frame and returns the frame's length. What does not fit a frame would not fit
+/// the record either: it is left out, and the record will be a cut one.
+// HOT: every text record of the owner passes here.
+#[inline]
+pub fn encode_text_frame(out: &mut [u8; RECORD_BYTES], text: &TextFields<'_>) -> usize {
+    let mut end = TEXT_HEAD_BYTES;
+    let mut is_cut = text.is_cut;
+    let mut append = |bytes: &[u8]| {
+        let kept = bytes.len().min(RECORD_BYTES - end);
+        is_cut |= kept < bytes.len();
+        out[end..end + kept].copy_from_slice(&bytes[..kept]);
+        end += kept;
+        (kept as u16).to_ne_bytes()
+    };
+    let func = append(text.func.as_bytes());
+    let file = append(text.location.map_or(b"", |place| place.file.as_bytes()));
+    let body = append(text.body);
+    let flags = (if text.is_ticks { TICKS_FLAG } else { 0 })
+        | (if text.location.is_some() { PLACE_FLAG } else { 0 })
+        | (if is_cut { CUT_FLAG } else { 0 });
+    put(out, 0, [TEXT_FRAME, text.level as u8, flags, 0]);
+    put(out, LINE_OFFSET, text.location.map_or(0, |place| place.line).to_ne_bytes());
+    put(out, STAMP_OFFSET, text.stamp.to_ne_bytes());
+    put(out, TEXT_THREAD_OFFSET, text.thread.to_ne_bytes());
+    put(out, FUNC_LEN_OFFSET, func);
+    put(out, FILE_LEN_OFFSET, file);
+    put(out, BODY_LEN_OFFSET, body);
+    end
+}
 
 /// Copies a span into a frame and returns the frame's length. `mono_ns` and `thread` are the envelope's.
 // HOT: every span passes here on the thread that it measures.
@@ -91,6 +247,17 @@ pub fn encode_span_frame(
     end
 }
 
+/// The latest counter reading in a slot's content, if it has any: what must be convertible to render it.
+#[inline]
+pub fn last_tick(frame_or_text: &[u8]) -> Option<u64> {
+    let at = match frame_or_text {
+        [SPAN_TICKS_FRAME, ..] => MONO_NS_OFFSET,
+        [TEXT_FRAME, _, flags, ..] if flags & TICKS_FLAG != 0 => STAMP_OFFSET,
+        _ => return None,
+    };
+    frame_or_text.get(at..).and_then(|rest| rest.first_chunk()).map(|tick| u64::from_ne_bytes(*tick))
+}
+
 /// Puts the ids of the calling thread into a span frame, for a producer that does not know them. Anything
 /// but a span frame is left as it is.
 // HOT: the owner's enqueue callback does this for records that other shared objects submit.
@@ -106,11 +273,15 @@ pub fn set_thread_ids(frame: &mut [u8], pid: i32, tid: i64) {
 
 /// Writes the text record of a slot's content into `out` and returns its length, which is 0 when the content
 /// is neither a text record nor a frame of a known kind: then there is nothing to write and the record is
-/// lost.
+/// lost. `to_ns` converts the counter's readings; it must not decrease.
 ///
 /// A text record passes through. One without a newline at its end gets it, by the rule of every record: up to
 /// [`RECORD_BYTES`] with the newline it is whole, a longer one is cut and marked.
-pub fn render(frame_or_text: &[u8], out: &mut [u8; RECORD_BYTES]) -> usize {
+pub fn render(
+    frame_or_text: &[u8],
+    out: &mut [u8; RECORD_BYTES],
+    mut to_ns: impl FnMut(u64) -> i64,
+) -> usize {
     match frame_or_text.first() {
         None => 0,
         Some(&first) if first >= FIRST_TEXT_BYTE => render_text(frame_or_text, out),
@@ -118,8 +289,44 @@ pub fn render(frame_or_text: &[u8], out: &mut [u8; RECORD_BYTES]) -> usize {
             Some((mono_ns, thread, span)) => encode_span(out, mono_ns, thread, &span),
             None => 0,
         },
+        Some(&SPAN_TICKS_FRAME) => match read_span_frame(frame_or_text) {
+            Some((end, thread, span)) => {
+                let (ts, end) = (to_ns(span.ts.cast_unsigned()), to_ns(end.cast_unsigned()));
+                encode_span(out, end, thread, &SpanFields { ts, dur: end.saturating_sub(ts), ..span })
+            }
+            None => 0,
+        },
+        Some(&TEXT_FRAME) => render_text_frame(frame_or_text, out, to_ns).unwrap_or(0),
         Some(_) => 0,
     }
+}
+
+fn render_text_frame(
+    frame: &[u8],
+    out: &mut [u8; RECORD_BYTES],
+    mut to_ns: impl FnMut(u64) -> i64,
+) -> Option<usize> {
+    let (head, rest) = frame.split_first_chunk::<TEXT_HEAD_BYTES>()?;
+    let length = |at| usize::from(u16::from_ne_bytes(get(head, at)));
+    let (func, rest) = rest.split_at_checked(length(FUNC_LEN_OFFSET))?;
+    let (file, rest) = rest.split_at_checked(length(FILE_LEN_OFFSET))?;
+    let body = rest.get(..length(BODY_LEN_OFFSET))?;
+    let flags = head[FLAGS_OFFSET];
+    let stamp = i64::from_ne_bytes(get(head, STAMP_OFFSET));
+    let mono_ns = if flags & TICKS_FLAG != 0 { to_ns(stamp.cast_unsigned()) } else { stamp };
+    let mut line = Line::new(out);
+    line.envelope(
+        mono_ns,
+        u64::from_ne_bytes(get(head, TEXT_THREAD_OFFSET)),
+        Level::round_record(i32::from(head[LEVEL_OFFSET])),
+    );
+    let place = (flags & PLACE_FLAG != 0).then(|| (file, u32::from_ne_bytes(get(head, LINE_OFFSET))));
+    line.place(func, place);
+    Prose::new(&mut line).bytes(body);
+    if flags & CUT_FLAG != 0 {
+        line.cut();
+    }
+    Some(line.finish())
 }
 
 fn render_text(text: &[u8], out: &mut [u8; RECORD_BYTES]) -> usize {
@@ -156,7 +363,8 @@ fn put<const N: usize, const HEAD: usize>(head: &mut [u8; HEAD], at: usize, fiel
 }
 
 /// Loads a field of the head. `at` is one of the offsets above, so the range lies inside.
-fn get<const N: usize>(head: &[u8; SPAN_HEAD_BYTES], at: usize) -> [u8; N] {
+#[inline]
+fn get<const N: usize, const HEAD: usize>(head: &[u8; HEAD], at: usize) -> [u8; N] {
     let mut field = [0; N];
     field.copy_from_slice(&head[at..at + N]);
     field

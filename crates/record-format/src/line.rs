@@ -106,6 +106,34 @@ impl<'a> Line<'a> {
         self.literal(b"] ");
     }
 
+    /// Pushes the function and, if there is one, the place in the source: file and line.
+    pub(crate) fn place(&mut self, func: &[u8], location: Option<(&[u8], u32)>) {
+        for &byte in func {
+            self.byte(match byte {
+                b':' => b'.',
+                b'\n' | b'\r' => b' ',
+                other => other,
+            });
+        }
+        self.literal(b": ");
+        if let Some((file, number)) = location {
+            self.byte(b'[');
+            for &byte in file {
+                self.byte(if matches!(byte, b'\n' | b'\r') { b' ' } else { byte });
+            }
+            self.byte(b':');
+            self.decimal(u64::from(number));
+            self.literal(b"] ");
+        }
+    }
+
+    /// More was to come than anybody can say: the record is a cut one.
+    pub(crate) fn cut(&mut self) {
+        while self.len < RECORD_BYTES {
+            self.byte(b' ');
+        }
+    }
+
     /// Ends the record with its newline and returns its length. A record that does not fit with it is cut
     /// to [`RECORD_BYTES`] and ends in `~` and the newline; one that just fits is whole.
     pub(crate) fn finish(self) -> usize {
@@ -139,9 +167,9 @@ impl<'line, 'out> Prose<'line, 'out> {
     }
 }
 
-impl fmt::Write for Prose<'_, '_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let mut rest = text.as_bytes();
+impl Prose<'_, '_> {
+    pub(crate) fn bytes(&mut self, text: &[u8]) {
+        let mut rest = text;
         while !rest.is_empty() {
             if self.newline_withheld {
                 self.line.literal(b"\\n");
@@ -156,6 +184,12 @@ impl fmt::Write for Prose<'_, '_> {
             }
             rest = &rest[plain + 1..];
         }
+    }
+}
+
+impl fmt::Write for Prose<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.bytes(text.as_bytes());
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ fn framed(span: &SpanFields<'_>) -> Vec<u8> {
 
 fn rendered(slot: &[u8]) -> Vec<u8> {
     let mut out = [0xAA; RECORD_BYTES];
-    let len = render(slot, &mut out);
+    let len = render(slot, &mut out, u64::cast_signed);
     out[..len].to_vec()
 }
 

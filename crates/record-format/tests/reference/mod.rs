@@ -202,7 +202,7 @@ fn check_anchor(bytes: &[u8]) {
 /// Renders `bytes` as they stand, as the fields of a span, and as the body of a text.
 pub(crate) fn check_render(bytes: &[u8]) {
     let mut out = [0; RECORD_BYTES];
-    let len = render(bytes, &mut out);
+    let len = render(bytes, &mut out, u64::cast_signed);
     match bytes.first() {
         Some(&kind) if kind >= FIRST_TEXT_BYTE || kind == SPAN_FRAME && len > 0 => assert_line(&out[..len]),
         _ => assert_eq!(len, 0),
@@ -243,7 +243,7 @@ pub(crate) fn check_span_encoding(mono_ns: i64, thread: u64, fields: &SpanFields
     let mut frame = [0xAA; RECORD_BYTES];
     let frame_len = encode_span_frame(&mut frame, mono_ns, thread, fields);
     let mut out = [0xAA; RECORD_BYTES];
-    let len = render(&frame[..frame_len], &mut out);
+    let len = render(&frame[..frame_len], &mut out, u64::cast_signed);
     assert_eq!(String::from_utf8_lossy(&out[..len]), String::from_utf8_lossy(&expected));
 }
 

@@ -1,0 +1,155 @@
+//! The spans that are open just now, by thread, where another process can see them.
+//!
+//! A span is one record when it closes; while it is open the log shows nothing of it, and a hang shows nothing
+//! at all. So each thread keeps the frames of its open spans in the shared region, from their opening on, and a
+//! closing span copies its frame from there into the queue: what makes the stack visible is the work that a
+//! span is anyway.
+//!
+//! A thread that finds no free stack, or a span that is nested too deep for it, is emitted like any other and
+//! only not seen while open.
+
+use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use simpler_record_format::frame;
+
+use crate::queue::HEAD_DATA_BYTES;
+use crate::sync::UnsafeCell;
+
+/// How many threads of a process have a stack at a time. A chip has some thirty that emit.
+pub(crate) const THREADS_MAX: usize = 64;
+
+/// How many open spans of a thread are seen. The specification's tree has five levels.
+pub(crate) const OPEN_SPANS_MAX: usize = 16;
+
+/// A frame in the making, with the room that a slot's head copies whole.
+pub(crate) const OPEN_FRAME_BYTES: usize = 144;
+
+const _: () = assert!(frame::OPEN_SPAN_BYTES <= OPEN_FRAME_BYTES && HEAD_DATA_BYTES <= OPEN_FRAME_BYTES);
+
+/// The open spans of one thread.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(crate) struct Stack {
+    /// The kernel's id of the thread, 0 if the stack is free.
+    tid: AtomicI32,
+    depth: AtomicU32,
+    frames: [UnsafeCell<[u8; OPEN_FRAME_BYTES]>; OPEN_SPANS_MAX],
+}
+
+// SAFETY: the frames are written by the stack's thread alone, and read by others only through `copies`, which
+// takes what it finds for a sample.
+unsafe impl Sync for Stack {}
+
+impl Stack {
+    /// Takes the stack for thread `tid`, if it is free.
+    fn take(&self, pid: i32, tid: i32, thread: u64) -> bool {
+        // ORDERING: Acquire pairs with the Release in `free`.
+        if self.tid.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        self.depth.store(0, Ordering::Relaxed);
+        for frame in &self.frames {
+            // SAFETY: the stack is this thread's now.
+            frame.with_mut(|frame| frame::set_thread(unsafe { &mut *frame }, pid, tid, thread));
+        }
+        true
+    }
+
+    /// Opens a span on top; only for the stack's thread. Gives its index and the frame to fill, `None` when it is
+    /// too deep. Seen by others once [`Stack::opened`] is called.
+    // HOT: one load.
+    #[inline(always)]
+    pub(crate) fn top(&self) -> Option<(u32, *mut [u8; OPEN_FRAME_BYTES])> {
+        let depth = self.depth.load(Ordering::Relaxed);
+        let frame = self.frames.get(depth as usize)?;
+        Some((depth, frame.with_mut(|frame| frame)))
+    }
+
+    /// The frame at the top is filled.
+    // HOT: one store.
+    #[inline(always)]
+    pub(crate) fn opened(&self, index: u32) {
+        // ORDERING: Release pairs with the Acquire in `for_each`: who sees the depth sees the frame.
+        self.depth.store(index + 1, Ordering::Release);
+    }
+
+    /// The frame of the span at `index` if it is open; only for the stack's thread.
+    // HOT: one load.
+    #[inline(always)]
+    pub(crate) fn frame(&self, index: u32) -> Option<*mut [u8; OPEN_FRAME_BYTES]> {
+        if index >= self.depth.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.frames.get(index as usize).map(|frame| frame.with_mut(|frame| frame))
+    }
+
+    /// The span at `index` is closed, and those above it that were forgotten.
+    // HOT: one store.
+    #[inline(always)]
+    pub(crate) fn closed(&self, index: u32) {
+        // ORDERING: Release keeps it behind the publication of the span's frame: who does not see the span here
+        // any more finds it in the queue.
+        self.depth.store(index, Ordering::Release);
+    }
+}
+
+/// All stacks of a process.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Stacks {
+    threads: [Stack; THREADS_MAX],
+}
+
+impl Stacks {
+    /// A stack for thread `tid`: a free one, or that of a thread which is gone.
+    #[cold]
+    pub(crate) fn take(&self, pid: i32, tid: i32, thread: u64) -> Option<&Stack> {
+        let free = |stack: &&Stack| stack.take(pid, tid, thread);
+        // A thread that comes back (after a new region) has left one behind.
+        let own = self.threads.iter().find(|stack| stack.tid.load(Ordering::Relaxed) == tid);
+        if let Some(stack) = own {
+            stack.free(tid);
+        }
+        if let Some(stack) = self.threads.iter().find(free) {
+            return Some(stack);
+        }
+        for stack in &self.threads {
+            let holder = stack.tid.load(Ordering::Relaxed);
+            // SAFETY: signal 0 is no signal; the call only asks whether the thread exists.
+            let is_gone = holder != 0
+                && unsafe { libc::syscall(libc::SYS_tgkill, pid, holder, 0) } != 0
+                && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+            if is_gone {
+                stack.free(holder);
+            }
+        }
+        self.threads.iter().find(free)
+    }
+
+    /// Gives each open span's frame, a copy, with its thread's id and its index from the bottom. A thread that
+    /// opens or closes spans meanwhile may be seen half before and half after.
+    pub(crate) fn for_each(&self, mut see: impl FnMut(i32, usize, &[u8; OPEN_FRAME_BYTES])) {
+        for stack in &self.threads {
+            let tid = stack.tid.load(Ordering::Relaxed);
+            // ORDERING: Acquire pairs with the Release in `opened`.
+            let depth = (stack.depth.load(Ordering::Acquire) as usize).min(OPEN_SPANS_MAX);
+            if tid == 0 {
+                continue;
+            }
+            for (index, frame) in stack.frames[..depth].iter().enumerate() {
+                // SAFETY: the bytes are there; a copy that its thread changes meanwhile is a sample like another,
+                // and nothing is made of it but numbers and bytes. Volatile, so that it is read once.
+                let frame = frame.with(|frame| unsafe { frame.read_volatile() });
+                see(tid, index, &frame);
+            }
+        }
+    }
+}
+
+impl Stack {
+    /// The thread `tid` is gone; one caller gets to say so.
+    fn free(&self, tid: i32) {
+        // ORDERING: Release pairs with the Acquire in `take`.
+        let _ = self.tid.compare_exchange(tid, 0, Ordering::Release, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,146 @@
+//! What a thread remembers, so that a record costs it neither a syscall nor a search: its ids, its stack of open
+//! spans, its run of queue positions, which clock it reads, and the invocation that it is in.
+//!
+//! All but the last holds for one life (process and region, see `identity`) and is asked for again in another.
+
+use core::cell::Cell;
+
+use simpler_log_abi::SimplerSpanContext;
+
+use crate::identity::{life, monotonic_ns, pid, thread_handle};
+use crate::queue::Run;
+use crate::region::Region;
+use crate::stack::Stack;
+use crate::ticks;
+
+std::thread_local! {
+    /// FORK: the forking thread goes on in the child with the same invocation, and (pid, inv) stays unique
+    /// because the pid differs. What belongs to the parent's life is not used, because the life differs.
+    ///
+    /// It has no destructor, which would keep a module that holds this code from being unloaded; what a thread
+    /// leaves in the region is found to be left.
+    static THREAD: Thread = const { Thread::new() };
+}
+
+/// This thread's memory.
+#[inline(always)]
+pub(crate) fn with<R>(look: impl FnOnce(&Thread) -> R) -> R {
+    THREAD.with(look)
+}
+
+/// See the module's text.
+pub(crate) struct Thread {
+    /// The life under which the rest was remembered; 0 for never.
+    life: Cell<u64>,
+    pid: Cell<i32>,
+    tid: Cell<i32>,
+    handle: Cell<u64>,
+    stack: Cell<Option<&'static Stack>>,
+    reads_ticks: Cell<bool>,
+    last_tick: Cell<u64>,
+    run: Cell<Run>,
+    context: Cell<SimplerSpanContext>,
+}
+
+impl Thread {
+    const fn new() -> Self {
+        Self {
+            life: Cell::new(0),
+            pid: Cell::new(0),
+            tid: Cell::new(0),
+            handle: Cell::new(0),
+            stack: Cell::new(None),
+            reads_ticks: Cell::new(false),
+            last_tick: Cell::new(0),
+            run: Cell::new(Run::new()),
+            context: Cell::new(SimplerSpanContext { inv: 0, hid: 0, depth: 0, reserved: 0 }),
+        }
+    }
+
+    /// Makes what is remembered true for the present life.
+    // HOT: three loads and a compare.
+    #[inline(always)]
+    pub(crate) fn refresh(&self) {
+        let life = life();
+        if life == 0 || life != self.life.get() {
+            self.remember();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn remember(&self) {
+        let pid = pid();
+        // Read before the region is looked up: if there is a newer one meanwhile, the next look finds out.
+        let life = life();
+        // SAFETY: gettid has no preconditions and is async-signal-safe.
+        let tid = unsafe { libc::gettid() };
+        let handle = thread_handle();
+        let region = Region::current();
+        self.pid.set(pid);
+        self.tid.set(tid);
+        self.handle.set(handle);
+        self.stack.set(region.and_then(|region| region.stacks.take(pid, tid, handle)));
+        self.reads_ticks.set(region.is_some_and(Region::uses_ticks));
+        self.run.set(Run::new());
+        self.life.set(life);
+    }
+
+    /// The kernel's id of this thread.
+    #[inline]
+    pub(crate) fn tid(&self) -> i32 {
+        self.refresh();
+        self.tid.get()
+    }
+
+    /// The process, as [`Thread::refresh`] has found it.
+    #[inline(always)]
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.get()
+    }
+
+    /// `pthread_self`, as [`Thread::refresh`] has found it.
+    #[inline(always)]
+    pub(crate) fn handle(&self) -> u64 {
+        self.handle.get()
+    }
+
+    /// This thread's stack of open spans, as [`Thread::refresh`] has found it.
+    #[inline(always)]
+    pub(crate) fn stack(&self) -> Option<&'static Stack> {
+        self.stack.get()
+    }
+
+    /// Whether this thread's times are readings of the counter.
+    #[inline(always)]
+    pub(crate) fn reads_ticks(&self) -> bool {
+        self.reads_ticks.get()
+    }
+
+    /// The time, on the counter or in ns. On the counter it never decreases within a thread.
+    // HOT: one clock reading.
+    #[inline(always)]
+    pub(crate) fn now(&self, in_ticks: bool) -> i64 {
+        if !in_ticks {
+            return monotonic_ns();
+        }
+        let tick = ticks::now().max(self.last_tick.get());
+        self.last_tick.set(tick);
+        tick.cast_signed()
+    }
+
+    /// Runs `claim` on this thread's run of positions.
+    #[inline(always)]
+    pub(crate) fn with_run<R>(&self, claim: impl FnOnce(&mut Run) -> R) -> R {
+        let mut run = self.run.get();
+        let result = claim(&mut run);
+        self.run.set(run);
+        result
+    }
+
+    /// The invocation's place, for the owner's own spans and, through the state's function, for other modules.
+    #[inline(always)]
+    pub(crate) fn context(&self) -> &Cell<SimplerSpanContext> {
+        &self.context
+    }
+}
