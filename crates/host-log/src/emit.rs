@@ -5,7 +5,7 @@ use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;
 
 use simpler_log_abi::{DropReason, Level, SimplerHostLogEnqueueFn, SimplerHostLogState, Threshold};
-use simpler_record_format::frame::{self, TextFields};
+use simpler_record_format::frame::{self, TextFrame};
 use simpler_record_format::{Location, RECORD_BYTES, SpanFields};
 
 use crate::admission::Gate;
@@ -17,7 +17,7 @@ use crate::{anchor_record, is_bound, queue, state, ticks};
 
 /// A producer that claims a position divisible by this rings a lingering writer, so that a burst cannot
 /// fill the ring meanwhile.
-const RING_EVERY: u64 = queue::QUEUE_SLOTS as u64 / 4;
+const RING_EVERY: u64 = queue::QUEUE_SLOTS as u64 / 2;
 
 const _: () = assert!(RING_EVERY.is_power_of_two());
 
@@ -43,56 +43,18 @@ pub fn log(level: Level, func: &str, location: Option<Location<'_>>, body: fmt::
         return;
     }
     // Formatted before anything is claimed: it is the caller's code that runs here, and it may panic.
-    let mut text = Body { length: 0, is_cut: false, bytes: [0; RECORD_BYTES] };
-    if text.write_fmt(body).is_err() {
-        text.push(b"~");
+    let mut frame = TextFrame::new(level, func, location);
+    if frame.write_fmt(body).is_err() {
+        frame.push(b"~");
     }
-    let Body { length, is_cut, bytes } = &text;
     thread::with(|thread| {
         thread.refresh();
         ensure_anchor(thread);
         let way = Way::now(thread);
         let is_ticks = matches!(way, Way::Queue(_)) && thread.reads_ticks();
-        let fields = TextFields {
-            stamp: thread.now(is_ticks),
-            is_ticks,
-            thread: thread.handle(),
-            level,
-            func,
-            location,
-            body: &bytes[..*length],
-            is_cut: *is_cut,
-        };
-        let mut record = [0; RECORD_BYTES];
-        let size = frame::encode_text_frame(&mut record, &fields);
-        submit_by(way, thread, &record[..size], 0);
+        let record = frame.finish(thread.now(is_ticks), is_ticks, thread.handle());
+        submit_by(way, thread, record, 0);
     });
-}
-
-/// A text's body on its way into a frame. Writing never fails; what no record could show is cut.
-struct Body {
-    length: usize,
-    is_cut: bool,
-    bytes: [u8; RECORD_BYTES],
-}
-
-impl Body {
-    #[inline]
-    fn push(&mut self, text: &[u8]) {
-        let free = &mut self.bytes[self.length..];
-        let fits = text.len().min(free.len());
-        free[..fits].copy_from_slice(&text[..fits]);
-        self.length += fits;
-        self.is_cut |= fits < text.len();
-    }
-}
-
-impl Write for Body {
-    #[inline]
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.push(text.as_bytes());
-        Ok(())
-    }
 }
 
 /// Emits a span of this process and thread whose times are ns; pid and tid are filled in here.

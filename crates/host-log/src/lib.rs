@@ -139,6 +139,10 @@ mod owner {
     /// What the macros expand to.
     #[doc(hidden)]
     pub mod __private {
+        use core::sync::atomic::{AtomicU32, Ordering};
+
+        pub use crate::span::{AttributeValue, PutDisplay, PutInteger};
+
         /// The file's name without its folders.
         pub const fn base_name(path: &str) -> &str {
             let bytes = path.as_bytes();
@@ -149,10 +153,46 @@ mod owner {
             path.split_at(start).1
         }
 
-        /// The function that encloses the item with this path: `a::b::run::{{closure}}::here` gives `run`.
-        pub fn function_of(path_of_here: &'static str) -> &'static str {
-            let mut segments = path_of_here.rsplit("::").skip(1);
-            segments.find(|segment| !segment.starts_with("{{")).unwrap_or(path_of_here)
+        /// Where in the path of an item that a function encloses the function's name stands: found once for each
+        /// place in the source, and looked up from then on.
+        #[derive(Debug)]
+        pub struct FunctionName {
+            /// The name's start and its end; 0 until found.
+            range: AtomicU32,
+        }
+
+        impl FunctionName {
+            #[expect(clippy::new_without_default, reason = "only for statics in the macros")]
+            pub const fn new() -> Self {
+                Self { range: AtomicU32::new(0) }
+            }
+
+            /// The function that encloses the item with this path: `a::b::run::{{closure}}::here` gives `run`.
+            /// Always with the same path.
+            #[inline]
+            pub fn within(&self, path_of_here: &'static str) -> &'static str {
+                // Relaxed: whoever finds it finds the same.
+                let range = match self.range.load(Ordering::Relaxed) {
+                    0 => self.find(path_of_here),
+                    range => range,
+                };
+                path_of_here.get((range >> 16) as usize..(range & 0xffff) as usize).unwrap_or(path_of_here)
+            }
+
+            #[cold]
+            fn find(&self, path: &'static str) -> u32 {
+                let mut end = path.len();
+                loop {
+                    end = path[..end].rfind("::").unwrap_or(0);
+                    let start = path[..end].rfind("::").map_or(0, |colons| colons + 2);
+                    if start == 0 || !path[start..end].starts_with("{{") {
+                        // A path beyond what the range can say is shown whole.
+                        let range = if end > 0 && end < 0xffff { (start << 16 | end) as u32 } else { 0xffff };
+                        self.range.store(range, Ordering::Relaxed);
+                        return range;
+                    }
+                }
+            }
         }
     }
 }

@@ -57,7 +57,8 @@ macro_rules! log_error {
 macro_rules! function_name {
     () => {{
         fn here() {}
-        $crate::__private::function_of(::core::any::type_name_of_val(&here))
+        static NAME: $crate::__private::FunctionName = $crate::__private::FunctionName::new();
+        NAME.within(::core::any::type_name_of_val(&here))
     }};
 }
 
@@ -85,14 +86,13 @@ macro_rules! span {
     };
     ($name:expr, $first_key:ident = $first_value:expr $(, $key:ident = $value:expr)* $(,)?) => {
         $crate::AttributedSpan::enter($name, |attributes| {
-            use ::core::fmt::Write as _;
-            // The text never fails: what does not fit is cut there.
-            let _ = ::core::write!(
-                attributes,
-                ::core::concat!(::core::stringify!($first_key), "={}"),
-                $first_value
-            );
-            $(let _ = ::core::write!(attributes, ::core::concat!(" ", ::core::stringify!($key), "={}"), $value);)*
+            use $crate::__private::{PutDisplay as _, PutInteger as _};
+            attributes.key(::core::concat!(::core::stringify!($first_key), "="));
+            (&$crate::__private::AttributeValue(&$first_value)).put(attributes);
+            $(
+                attributes.key(::core::concat!(" ", ::core::stringify!($key), "="));
+                (&$crate::__private::AttributeValue(&$value)).put(attributes);
+            )*
         })
     };
 }

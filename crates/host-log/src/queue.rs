@@ -37,6 +37,9 @@ pub const CLAIM_ATTEMPTS_MAX: u32 = 1024;
 /// seen, and what lies reserved for nobody stays small.
 pub const RUN_SLOTS: u64 = 8;
 
+/// How far ahead heads are fetched: some 300 ns at full speed, what a line takes that another processor has.
+const FETCH_AHEAD: u64 = 8;
+
 /// A slot's head with its control words: two cache lines, the pair that the prefetcher fetches together.
 const HEAD_BYTES: usize = 128;
 
@@ -352,8 +355,31 @@ impl<const SLOTS: usize> Ring<SLOTS> {
         });
     }
 
+    /// Fetches the head that some later claim will get: the consumer has had it since it was last written here, and
+    /// a store that misses would be waited for by the next claim's read-modify-write.
+    #[inline(always)]
+    fn fetch_ahead(&self, position: u64) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let head = core::ptr::from_ref(self.head(position + FETCH_AHEAD)).cast::<i8>();
+            // SAFETY: prefetching touches nothing; on a processor without the instruction's write hint it does
+            // nothing.
+            unsafe {
+                core::arch::asm!(
+                    "prefetchw [{head}]",
+                    "prefetchw [{head} + 64]",
+                    head = in(reg) head,
+                    options(nostack, preserves_flags, readonly)
+                );
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = position;
+    }
+
     #[inline]
     fn hand_over(&self, claim: Claim) {
+        self.fetch_ahead(claim.position);
         // ORDERING: Release pairs with the Acquire in `Consumer::read`.
         self.head(claim.position).stamp.store(stamp(claim.position, SlotState::Published), Ordering::Release);
     }

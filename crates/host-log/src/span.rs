@@ -20,7 +20,7 @@ use simpler_log_abi::{Level, SimplerSpanContext, SimplerSpanContextFn};
 use simpler_record_format::frame::{
     self, RAW_ATTRS_BYTES, SPAN_FRAME, SPAN_FRAME_BYTES_MAX, SPAN_TICKS_FRAME,
 };
-use simpler_record_format::{RECORD_BYTES, SpanFields};
+use simpler_record_format::{DECIMAL_DIGITS_MAX, RECORD_BYTES, SpanFields, decimal_digits, write_decimal};
 
 use crate::emit::{self, Way};
 use crate::identity::monotonic_ns;
@@ -136,28 +136,32 @@ const NO_INDEX: u32 = u32::MAX;
 
 impl Open {
     // HOT: one load when muted; otherwise a clock reading, the frame's first half, and the nesting.
-    #[inline]
+    #[inline(always)]
     fn enter(name: &'static str) -> Option<Open> {
         span_enabled().then(|| thread::with(|thread| Open::enter_on(thread, name)))
     }
 
-    #[inline]
+    #[inline(always)]
     fn enter_on(thread: &Thread, name: &'static str) -> Open {
         thread.refresh();
-        let context = with_context(thread, |place| {
-            let context = place.get();
-            place.set(SimplerSpanContext { depth: context.depth.saturating_add(1), ..context });
-            context
+        let (inv, hid, depth) = with_context(thread, |place| {
+            // Field by field: a struct that was written in parts is slow to be read as a whole.
+            let place = place.as_ptr();
+            // SAFETY: the cell is this thread's.
+            let context = unsafe { &mut *place };
+            let depth = context.depth;
+            context.depth = depth.saturating_add(1);
+            (context.inv, context.hid, depth)
         });
         let in_ticks = thread.reads_ticks();
         let top = thread.stack().and_then(|stack| Some((stack, stack.top()?)));
         let start = thread.now(in_ticks);
-        let mut open = Open { name, start, depth: context.depth, index: NO_INDEX, in_ticks };
+        let mut open = Open { name, start, depth, index: NO_INDEX, in_ticks };
         if let Some((stack, (index, frame))) = top {
             let kind = if in_ticks { SPAN_TICKS_FRAME } else { SPAN_FRAME };
             // SAFETY: the stack is this thread's, and the frame is not yet shown to others.
             let frame = unsafe { &mut *frame };
-            frame::begin_span(frame, kind, context.inv, context.hid, open.depth, start, name.as_bytes());
+            frame::begin_span(frame, kind, inv, hid, depth, start, name.as_bytes());
             stack.opened(index);
             open.index = index;
         }
@@ -165,19 +169,18 @@ impl Open {
     }
 
     // HOT: a clock reading, a claim and a copy.
-    #[inline]
+    #[inline(never)]
     fn leave(&self, attrs: &[u8]) {
         thread::with(|thread| self.leave_on(thread, attrs));
     }
 
-    #[inline]
+    #[inline(always)]
     fn leave_on(&self, thread: &Thread, attrs: &[u8]) {
         thread.refresh();
         let end = thread.now(self.in_ticks);
-        let context = with_context(thread, |place| {
-            let context = place.get();
-            place.set(SimplerSpanContext { depth: self.depth, ..context });
-            context
+        with_context(thread, |place| {
+            // SAFETY: the cell is this thread's.
+            unsafe { (*place.as_ptr()).depth = self.depth }
         });
         let seen = thread.stack().and_then(|stack| Some((stack, self.frame(stack)?)));
         // Asked again: the threshold may have changed since the span was entered.
@@ -205,7 +208,7 @@ impl Open {
                         Err(reason) => emit::refused(region, reason),
                     }
                 }
-                _ => self.emit_unseen(thread, end, context, attrs),
+                _ => self.emit_unseen(thread, end, attrs),
             }
         }
         if let Some((stack, _)) = seen {
@@ -225,7 +228,8 @@ impl Open {
     /// Emits the span without a frame in the stack, or not into the queue.
     #[cold]
     #[inline(never)]
-    fn emit_unseen(&self, thread: &Thread, end: i64, context: SimplerSpanContext, attrs: &[u8]) {
+    fn emit_unseen(&self, thread: &Thread, end: i64, attrs: &[u8]) {
+        let context = with_context(thread, Cell::get);
         let span = SpanFields {
             pid: thread.pid(),
             tid: i64::from(thread.tid()),
@@ -336,12 +340,65 @@ impl Attributes {
     pub(crate) fn push(&mut self, text: &[u8]) {
         let free = &mut self.text[self.length..];
         let fits = text.len().min(free.len());
-        for (place, byte) in free[..fits].iter_mut().zip(text) {
-            place.write(*byte);
-        }
+        free[..fits].write_copy_of_slice(&text[..fits]);
         self.length += fits;
     }
+
+    /// Appends a key and the `=` behind it; what the macro expands to.
+    #[doc(hidden)]
+    #[inline]
+    pub fn key(&mut self, key_and_sign: &'static str) {
+        self.push(key_and_sign.as_bytes());
+    }
 }
+
+/// An attribute's value on its way into the text. Integers, which most are, do not go through the formatting
+/// machinery: with the two traits in scope, `(&AttributeValue(&value)).put(..)` finds [`PutInteger`] where there is
+/// one and [`PutDisplay`] elsewhere.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct AttributeValue<'a, T: ?Sized>(pub &'a T);
+
+/// See [`AttributeValue`].
+#[doc(hidden)]
+pub trait PutInteger {
+    fn put(&self, attributes: &mut Attributes);
+}
+
+/// See [`AttributeValue`].
+#[doc(hidden)]
+pub trait PutDisplay {
+    fn put(&self, attributes: &mut Attributes);
+}
+
+impl<T: fmt::Display + ?Sized> PutDisplay for &AttributeValue<'_, T> {
+    fn put(&self, attributes: &mut Attributes) {
+        // The text never fails: what does not fit is cut. A value that fails ends where it does.
+        let _ = fmt::Write::write_fmt(attributes, format_args!("{}", self.0));
+    }
+}
+
+macro_rules! put_integers {
+    ($($integer:ident)*) => {$(
+        impl PutInteger for AttributeValue<'_, $integer> {
+            #[inline]
+            fn put(&self, attributes: &mut Attributes) {
+                let value = *self.0;
+                #[allow(unused_comparisons, reason = "of the unsigned ones")]
+                if value < 0 {
+                    attributes.push(b"-");
+                }
+                let magnitude = (value as i128).unsigned_abs() as u64;
+                let digits = decimal_digits(magnitude);
+                let mut text = [0; DECIMAL_DIGITS_MAX];
+                write_decimal(&mut text[..digits], magnitude);
+                attributes.push(&text[..digits]);
+            }
+        }
+    )*};
+}
+
+put_integers! { u8 u16 u32 u64 usize i8 i16 i32 i64 isize }
 
 impl fmt::Debug for Attributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -33,6 +33,8 @@ pub(crate) struct Stack {
     /// The kernel's id of the thread, 0 if the stack is free.
     tid: AtomicI32,
     depth: AtomicU32,
+    /// The frames begin where a vector register's worth is aligned.
+    padding: u64,
     frames: [UnsafeCell<[u8; OPEN_FRAME_BYTES]>; OPEN_SPANS_MAX],
 }
 

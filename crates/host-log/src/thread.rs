@@ -25,7 +25,10 @@ std::thread_local! {
 /// This thread's memory.
 #[inline(always)]
 pub(crate) fn with<R>(look: impl FnOnce(&Thread) -> R) -> R {
-    THREAD.with(look)
+    // The address alone, so that what is done with it can be inlined into the caller.
+    let thread = THREAD.with(core::ptr::from_ref);
+    // SAFETY: this thread's, for as long as it runs code, since it has no destructor; and it does not leave `look`.
+    look(unsafe { &*thread })
 }
 
 /// See the module's text.

@@ -30,6 +30,9 @@
 //! | 4 | line u32 | 30 | function, file, body, raw |
 //! | 8 | mono_ns i64, or ticks | | |
 
+use core::fmt;
+use core::mem::MaybeUninit;
+
 use simpler_log_abi::Level;
 
 use crate::line::{Line, Prose};
@@ -152,27 +155,6 @@ pub fn read_span(frame: &[u8]) -> Option<SpanFields<'_>> {
         .map(|(_, _, span)| span)
 }
 
-/// A text record before it is one.
-#[derive(Clone, Copy, Debug)]
-pub struct TextFields<'a> {
-    /// When it was made: `CLOCK_MONOTONIC` in ns, or the counter's reading.
-    pub stamp: i64,
-    /// Whether `stamp` is the counter's reading.
-    pub is_ticks: bool,
-    /// `pthread_self` of the thread that made it.
-    pub thread: u64,
-    /// Its severity.
-    pub level: Level,
-    /// The function that made it.
-    pub func: &'a str,
-    /// Where in the source.
-    pub location: Option<Location<'a>>,
-    /// The body, raw: newlines inside it are escaped when it is rendered.
-    pub body: &'a [u8],
-    /// Whether the body is already cut.
-    pub is_cut: bool,
-}
-
 const LEVEL_OFFSET: usize = 1;
 const FLAGS_OFFSET: usize = 2;
 const LINE_OFFSET: usize = 4;
@@ -189,34 +171,76 @@ const TICKS_FLAG: u8 = 1;
 const PLACE_FLAG: u8 = 2;
 const CUT_FLAG: u8 = 4;
 
-/// Copies a text record into a frame and returns the frame's length. What does not fit a frame would not fit
-/// the record either: it is left out, and the record will be a cut one.
-// HOT: every text record of the owner passes here.
-#[inline]
-pub fn encode_text_frame(out: &mut [u8; RECORD_BYTES], text: &TextFields<'_>) -> usize {
-    let mut end = TEXT_HEAD_BYTES;
-    let mut is_cut = text.is_cut;
-    let mut append = |bytes: &[u8]| {
-        let kept = bytes.len().min(RECORD_BYTES - end);
-        is_cut |= kept < bytes.len();
-        out[end..end + kept].copy_from_slice(&bytes[..kept]);
-        end += kept;
-        (kept as u16).to_ne_bytes()
-    };
-    let func = append(text.func.as_bytes());
-    let file = append(text.location.map_or(b"", |place| place.file.as_bytes()));
-    let body = append(text.body);
-    let flags = (if text.is_ticks { TICKS_FLAG } else { 0 })
-        | (if text.location.is_some() { PLACE_FLAG } else { 0 })
-        | (if is_cut { CUT_FLAG } else { 0 });
-    put(out, 0, [TEXT_FRAME, text.level as u8, flags, 0]);
-    put(out, LINE_OFFSET, text.location.map_or(0, |place| place.line).to_ne_bytes());
-    put(out, STAMP_OFFSET, text.stamp.to_ne_bytes());
-    put(out, TEXT_THREAD_OFFSET, text.thread.to_ne_bytes());
-    put(out, FUNC_LEN_OFFSET, func);
-    put(out, FILE_LEN_OFFSET, file);
-    put(out, BODY_LEN_OFFSET, body);
-    end
+/// A text frame in the making, in place: the function and the place first, then the body as it is written
+/// ([`fmt::Write`]), then the time. What does not fit a frame would not fit the record either: it is left out, and
+/// the record will be a cut one.
+pub struct TextFrame {
+    length: usize,
+    body_at: usize,
+    flags: u8,
+    bytes: [MaybeUninit<u8>; RECORD_BYTES],
+}
+
+impl TextFrame {
+    /// Begins the frame of a record at `level` that was made by `func`.
+    // HOT: every text record of the owner passes here.
+    #[inline]
+    pub fn new(level: Level, func: &str, location: Option<Location<'_>>) -> TextFrame {
+        let mut frame = TextFrame {
+            length: TEXT_HEAD_BYTES,
+            body_at: 0,
+            flags: if location.is_some() { PLACE_FLAG } else { 0 },
+            bytes: [const { MaybeUninit::uninit() }; RECORD_BYTES],
+        };
+        frame.put(0, [TEXT_FRAME, level as u8, 0, 0]);
+        frame.put(LINE_OFFSET, location.map_or(0, |place| place.line).to_ne_bytes());
+        let func = frame.push(func.as_bytes());
+        frame.put(FUNC_LEN_OFFSET, func.to_ne_bytes());
+        let file = frame.push(location.map_or(b"", |place| place.file.as_bytes()));
+        frame.put(FILE_LEN_OFFSET, file.to_ne_bytes());
+        frame.body_at = frame.length;
+        frame
+    }
+
+    /// Ends the frame: `stamp` is `CLOCK_MONOTONIC` in ns or the counter's reading, `thread` is `pthread_self`.
+    // HOT: as above.
+    #[inline]
+    pub fn finish(&mut self, stamp: i64, is_ticks: bool, thread: u64) -> &[u8] {
+        self.put(FLAGS_OFFSET, [self.flags | if is_ticks { TICKS_FLAG } else { 0 }]);
+        self.put(STAMP_OFFSET, stamp.to_ne_bytes());
+        self.put(TEXT_THREAD_OFFSET, thread.to_ne_bytes());
+        self.put(BODY_LEN_OFFSET, ((self.length - self.body_at) as u16).to_ne_bytes());
+        // SAFETY: the head is written field by field, `new` and the lines above leave no byte of it out, and
+        // `push` has written everything from there to the length.
+        unsafe { core::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.length) }
+    }
+
+    /// Appends bytes of the function, the file or the body and gives how many found room.
+    #[inline]
+    pub fn push(&mut self, text: &[u8]) -> u16 {
+        let free = &mut self.bytes[self.length..];
+        let fits = text.len().min(free.len());
+        free[..fits].write_copy_of_slice(&text[..fits]);
+        self.length += fits;
+        if fits < text.len() {
+            self.flags |= CUT_FLAG;
+        }
+        fits as u16
+    }
+
+    /// Stores a field of the head.
+    #[inline]
+    fn put<const N: usize>(&mut self, at: usize, field: [u8; N]) {
+        self.bytes[at..at + N].write_copy_of_slice(&field);
+    }
+}
+
+impl fmt::Write for TextFrame {
+    #[inline]
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes());
+        Ok(())
+    }
 }
 
 /// Copies a span into a frame and returns the frame's length. `mono_ns` and `thread` are the envelope's.

@@ -60,7 +60,7 @@ pub use decode::{
 };
 pub use encode::{Envelope, Location, encode_clock_anchor, encode_drop_report, encode_span, encode_text};
 pub use escape::{PercentDecode, is_truncated_field, percent_decode};
-pub use number::{parse_decimal, parse_hex, parse_i63};
+pub use number::{DECIMAL_DIGITS_MAX, decimal_digits, parse_decimal, parse_hex, parse_i63, write_decimal};
 
 /// The longest record, its newline included: the least `PIPE_BUF` that POSIX allows, so that a record is
 /// one atomic write to a pipe which forked processes share.

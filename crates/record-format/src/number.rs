@@ -39,11 +39,11 @@ static HEX_VALUES: [u8; 256] = {
 };
 
 /// The most digits of a `u64`: in decimal 18446744073709551615.
-pub(crate) const DECIMAL_DIGITS_MAX: usize = 20;
+pub const DECIMAL_DIGITS_MAX: usize = 20;
 
 /// How many decimal digits `value` has.
 #[inline]
-pub(crate) fn decimal_digits(value: u64) -> usize {
+pub fn decimal_digits(value: u64) -> usize {
     value.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn hex_digits(value: u64) -> usize {
 
 /// Fills `out`, which must be [`decimal_digits`] long, with `value`.
 #[inline]
-pub(crate) fn write_decimal(out: &mut [u8], mut value: u64) {
+pub fn write_decimal(out: &mut [u8], mut value: u64) {
     // Eight digits take one long division; their four pairs do not wait for each other.
     const EIGHT_DIGITS: u64 = 100_000_000;
     let (front, eights) = out.as_rchunks_mut::<8>();
