@@ -6,6 +6,8 @@ use std::hint::black_box;
 
 use simpler_benches::each_ns;
 
+use crate::subject::{until_kept, watched};
+
 /// Untimed rounds before the timed ones, as every subject gets them.
 const WARM_UP: usize = 64;
 
@@ -20,7 +22,7 @@ pub(crate) fn burst_ns(calls: usize) -> f64 {
         copy_to_ring(number, &record);
     };
     (0..WARM_UP).for_each(&mut floor);
-    each_ns(calls, floor)
+    until_kept(|| watched(|| each_ns(calls, &mut floor))).0
 }
 
 #[inline]

@@ -19,7 +19,7 @@ use std::path::Path;
 
 use own::HostLog;
 use simpler_benches::{Latency, Percentiles, median, median_ratio, pin_to_cpu};
-use subject::{Subject, lossless, settled};
+use subject::{Subject, Tally, lossless, settled, undisturbed};
 
 /// Spans in a burst; two threads' bursts together fit the queue of 4096 slots.
 const BURST: usize = 1024;
@@ -72,10 +72,8 @@ struct Figures {
     peers: Vec<(&'static str, Cost)>,
     skipped: Vec<String>,
     stalled: stalled::Stalled,
-    /// Bursts of spans during which the kernel took the producer's CPU away at least once.
-    bursts_preempted: usize,
-    /// Measurements thrown away and made again since a record was dropped in them.
-    retried: usize,
+    /// Of this log's measurements.
+    tally: Tally,
     /// Records dropped in all of them; the figures are from those without.
     dropped: u64,
     file_system: String,
@@ -117,7 +115,7 @@ fn measure(folder: &Path) -> Result<Figures, Failure> {
     let mut figures = Figures { skipped, file_system: table::file_system_of(folder), ..Figures::default() };
     // Threads and processes inherit the CPU of whom they come from: only the producers' own threads are pinned.
     pinned_to(0, || side_by_side(&mut host_log, &mut peers, &mut figures))?;
-    figures.two_threads = two_threads::measure(&mut host_log, &mut figures.retried)?;
+    figures.two_threads = two_threads::measure(&mut host_log, &mut figures.tally)?;
     figures.dropped = host_log.lost();
     figures.own.lost = figures.dropped;
     drop(peers);
@@ -146,28 +144,28 @@ fn side_by_side(
     let mut others: Vec<Series> = peers.iter().map(|_| Series::default()).collect();
     let (mut floors, mut drain_cpus, mut cpus) = (Vec::new(), Vec::new(), Vec::new());
     let (mut attributed, mut texts, mut muted) = (Vec::new(), Vec::new(), Vec::new());
-    let retried = &mut figures.retried;
+    let tally = &mut figures.tally;
     for repetition in 0..REPETITIONS {
         let is_draining = repetition % DRAIN_EVERY == 0;
         let before_ns = floor::burst_ns(BURST);
-        let burst = lossless(host_log, retried, |log| log.burst_with_cpu(BURST))?;
+        let burst = undisturbed(host_log, tally, |log| log.burst_with_cpu(BURST))?;
         own.bursts_ns.push(burst.ns);
         cpus.push(burst.cpu_ns);
-        figures.bursts_preempted += usize::from(burst.preempted);
-        attributed.push(lossless(host_log, retried, |log| log.attributed_burst(BURST))?);
-        texts.push(lossless(host_log, retried, |log| log.text_burst(BURST))?);
-        muted.push(host_log.muted_ns());
+        attributed.push(undisturbed(host_log, tally, |log| log.attributed_burst(BURST))?);
+        texts.push(undisturbed(host_log, tally, |log| log.text_burst(BURST))?);
         let after_ns = floor::burst_ns(BURST);
         floors.push(f64::midpoint(before_ns, after_ns));
 
-        lossless(host_log, retried, |log| log.singles(SINGLES, &mut own.singles))?;
+        muted.push(host_log.muted_ns());
+        lossless(host_log, tally, |log| log.singles(SINGLES, &mut own.singles))?;
         if is_draining {
-            let (per_s, cpu_ns) = lossless(host_log, retried, |log| log.drain_with_cpu(FILL))??;
+            let (per_s, cpu_ns) = lossless(host_log, tally, |log| log.drain_with_cpu(FILL))??;
             own.drains_per_s.push(per_s);
             drain_cpus.push(cpu_ns);
         }
         for (peer, series) in peers.iter_mut().zip(&mut others) {
-            series.bursts_ns.push(settled(peer.as_mut(), |peer| peer.burst(BURST))?);
+            let mut peers_tally = Tally::default();
+            series.bursts_ns.push(undisturbed(peer.as_mut(), &mut peers_tally, |peer| peer.burst(BURST))?);
             settled(peer.as_mut(), |peer| peer.singles(SINGLES, &mut series.singles))?;
             if is_draining {
                 series.drains_per_s.push(peer.drain(FILL)?);

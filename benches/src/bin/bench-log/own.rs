@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
 
-use simpler_benches::{CpuTime, Latency, cpu_time, each_ns, preemptions};
+use simpler_benches::{CpuTime, Latency, cpu_time, each_ns};
 use simpler_host_log as log;
 use simpler_log_abi::Threshold;
 
@@ -26,7 +26,6 @@ pub(crate) struct HostLog {
 pub(crate) struct Burst {
     pub(crate) ns: f64,
     pub(crate) cpu_ns: f64,
-    pub(crate) preempted: bool,
 }
 
 impl HostLog {
@@ -42,10 +41,10 @@ impl HostLog {
     }
 
     pub(crate) fn burst_with_cpu(&mut self, spans: usize) -> Burst {
-        let (cpu, taken) = (cpu_time(CpuTime::Thread), preemptions());
+        let cpu = cpu_time(CpuTime::Thread);
         let ns = self.burst(spans);
         let cpu = cpu_time(CpuTime::Thread) - cpu;
-        Burst { ns, cpu_ns: cpu.as_nanos() as f64 / spans as f64, preempted: preemptions() != taken }
+        Burst { ns, cpu_ns: cpu.as_nanos() as f64 / spans as f64 }
     }
 
     /// Spans with one integer attribute.

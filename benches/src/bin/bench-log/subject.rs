@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use simpler_benches::Latency;
+use simpler_benches::{Latency, preemptions};
 
 use crate::Failure;
 
@@ -13,8 +13,10 @@ use crate::Failure;
 pub(crate) const SETTLE: Duration = Duration::from_secs(10);
 /// Untimed spans before every measurement: code, thread and writer are warm then.
 const WARM_UP: usize = 64;
-/// How often a measurement in which a record was dropped is made anew before the benchmark gives up.
-const TRIES: usize = 50;
+/// How often a measurement in which a record was dropped is made before the benchmark gives up.
+const LOSSY_TRIES: usize = 50;
+/// How often one in which the producer lost its CPU is made before it counts all the same.
+const PREEMPTED_TRIES: usize = 10;
 
 /// A library that takes spans and writes a line for each.
 pub(crate) trait Subject: Send {
@@ -47,6 +49,36 @@ fn warm_up(subject: &mut (impl Subject + ?Sized)) -> Result<(), Failure> {
     subject.settle()
 }
 
+/// Measurements that were made again, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// A record was dropped meanwhile.
+    pub(crate) lossy: usize,
+    /// The kernel gave the producer's CPU to another thread meanwhile.
+    pub(crate) preempted: usize,
+    /// Measurements that count although that happened, since it happened at every try.
+    pub(crate) preempted_kept: usize,
+}
+
+/// Measures, and says whether the kernel took the CPU from this thread meanwhile.
+pub(crate) fn watched<T>(measure: impl FnOnce() -> T) -> (T, bool) {
+    let before = preemptions();
+    let value = measure();
+    (value, preemptions() != before)
+}
+
+/// Measures until the CPU was not taken meanwhile, but only so often; gives the last value, and how often it was.
+pub(crate) fn until_kept<T>(mut measure: impl FnMut() -> (T, bool)) -> (T, usize) {
+    let mut taken = 0;
+    loop {
+        let (value, is_taken) = measure();
+        taken += usize::from(is_taken);
+        if !is_taken || taken == PREEMPTED_TRIES {
+            return (value, taken);
+        }
+    }
+}
+
 /// Measures with an empty queue before, and leaves one behind.
 pub(crate) fn settled<S: Subject + ?Sized, T>(
     subject: &mut S,
@@ -58,21 +90,41 @@ pub(crate) fn settled<S: Subject + ?Sized, T>(
     Ok(value)
 }
 
-/// Measures until nothing was lost meanwhile; `retried` counts what was thrown away.
-pub(crate) fn lossless<S: Subject, T>(
+/// Measures a burst until the producer kept its CPU and nothing was lost.
+pub(crate) fn undisturbed<S: Subject + ?Sized, T>(
     subject: &mut S,
-    retried: &mut usize,
+    tally: &mut Tally,
+    mut burst: impl FnMut(&mut S) -> T,
+) -> Result<T, Failure> {
+    let mut preempted = 0;
+    let value = lossless(subject, tally, |subject| {
+        let (value, taken) = until_kept(|| match settled(subject, |subject| watched(|| burst(subject))) {
+            Ok((value, is_taken)) => (Ok(value), is_taken),
+            Err(why) => (Err(why), false),
+        });
+        preempted = taken;
+        value
+    })??;
+    tally.preempted += preempted;
+    tally.preempted_kept += usize::from(preempted == PREEMPTED_TRIES);
+    Ok(value)
+}
+
+/// Measures until nothing was lost meanwhile.
+pub(crate) fn lossless<S: Subject + ?Sized, T>(
+    subject: &mut S,
+    tally: &mut Tally,
     mut measure: impl FnMut(&mut S) -> T,
 ) -> Result<T, Failure> {
-    for _ in 0..TRIES {
+    for _ in 0..LOSSY_TRIES {
         let before = subject.lost();
         let value = settled(subject, &mut measure)?;
         if subject.lost() == before {
             return Ok(value);
         }
-        *retried += 1;
+        tally.lossy += 1;
     }
-    Err(format!("{} lost records in each of {TRIES} tries", subject.name()).into())
+    Err(format!("{} lost records in each of {LOSSY_TRIES} tries", subject.name()).into())
 }
 
 #[cfg(test)]
@@ -115,17 +167,17 @@ mod tests {
     #[test]
     fn a_measurement_that_lost_a_record_is_made_again_and_counted() {
         let mut leaky = Leaky { losing: 2, lost: 0, pending: 0 };
-        let mut retried = 0;
-        let value = lossless(&mut leaky, &mut retried, |leaky| leaky.burst(10)).expect("the third holds");
-        assert_eq!((value, retried, leaky.lost(), leaky.pending), (1.0, 2, 2, 0));
+        let mut tally = Tally::default();
+        let value = lossless(&mut leaky, &mut tally, |leaky| leaky.burst(10)).expect("the third holds");
+        assert_eq!((value, tally.lossy, leaky.lost(), leaky.pending), (1.0, 2, 2, 0));
     }
 
     #[test]
     fn a_subject_that_always_loses_is_an_error_and_no_figure() {
         let mut leaky = Leaky { losing: usize::MAX, lost: 0, pending: 0 };
-        let mut retried = 0;
-        assert!(lossless(&mut leaky, &mut retried, |leaky| leaky.burst(10)).is_err());
-        assert_eq!(retried, TRIES);
+        let mut tally = Tally::default();
+        assert!(lossless(&mut leaky, &mut tally, |leaky| leaky.burst(10)).is_err());
+        assert_eq!(tally.lossy, LOSSY_TRIES);
     }
 
     #[test]
@@ -133,5 +185,19 @@ mod tests {
         let mut leaky = Leaky { losing: 0, lost: 0, pending: 7 };
         let pending = settled(&mut leaky, |leaky| leaky.pending).expect("it settles");
         assert_eq!(pending, 0);
+    }
+
+    #[test]
+    fn a_measurement_that_lost_its_cpu_is_made_again_but_not_for_ever() {
+        let lost_until = |last: usize| {
+            let mut measured = 0;
+            until_kept(|| {
+                measured += 1;
+                (measured, measured <= last)
+            })
+        };
+        assert_eq!(lost_until(0), (1, 0));
+        assert_eq!(lost_until(2), (3, 2));
+        assert_eq!(lost_until(usize::MAX), (PREEMPTED_TRIES, PREEMPTED_TRIES));
     }
 }

@@ -40,8 +40,9 @@ pub(crate) fn json(figures: &Figures) -> Value {
         "unstalled_dropped": figures.stalled.unstalled_dropped,
         "dropped": figures.dropped,
         "repetitions": REPETITIONS,
-        "repetitions_retried": figures.retried,
-        "bursts_preempted": figures.bursts_preempted,
+        "measured_again_for_drops": figures.tally.lossy,
+        "measured_again_for_preemption": figures.tally.preempted,
+        "preempted_kept": figures.tally.preempted_kept,
         "burst_spans": BURST,
         "clocksource": clocksource(),
         "skipped": figures.skipped,
@@ -122,11 +123,11 @@ pub(crate) fn text(figures: &Figures) -> String {
     }
     let _ = writeln!(
         text,
-        "\nmedians of {REPETITIONS} repetitions of {BURST} spans; {} made again for a drop ({} dropped); \
-         {} bursts preempted; files on {}; clock source {}",
-        figures.retried,
-        figures.dropped,
-        figures.bursts_preempted,
+        "\nmedians of {REPETITIONS} repetitions of {BURST} spans; measured again: {} for a drop, {} for a \
+         lost CPU, which {} kept; files on {}; clock source {}",
+        figures.tally.lossy,
+        figures.tally.preempted,
+        figures.tally.preempted_kept,
         figures.file_system,
         clocksource(),
     );

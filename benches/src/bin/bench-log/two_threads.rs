@@ -11,7 +11,7 @@ use simpler_benches::{CpuTime, cpu_time, median, median_ratio, online_cpus, over
 use simpler_host_log as log;
 
 use crate::own::{CALLABLE, HostLog, span_burst};
-use crate::subject::lossless;
+use crate::subject::{Tally, lossless};
 use crate::{BURST, Failure, REPETITIONS, floor, pinned_to};
 
 /// Two producers count as such when both were at it for at least this share of the time.
@@ -37,7 +37,7 @@ struct Side {
 }
 
 /// Measures two producers; `None` where there is only one CPU.
-pub(crate) fn measure(host_log: &mut HostLog, retried: &mut usize) -> Result<Option<TwoThreads>, Failure> {
+pub(crate) fn measure(host_log: &mut HostLog, tally: &mut Tally) -> Result<Option<TwoThreads>, Failure> {
     if online_cpus() < 2 {
         return Ok(None);
     }
@@ -62,7 +62,7 @@ pub(crate) fn measure(host_log: &mut HostLog, retried: &mut usize) -> Result<Opt
                 round.wait();
                 (side_by_side(&start_line), from_second.recv())
             };
-            let result = repeat(host_log, retried, both);
+            let result = repeat(host_log, tally, both);
             is_over.store(true, Ordering::Relaxed);
             round.wait();
             measured = Some(result?);
@@ -74,7 +74,7 @@ pub(crate) fn measure(host_log: &mut HostLog, retried: &mut usize) -> Result<Opt
 
 fn repeat(
     host_log: &mut HostLog,
-    retried: &mut usize,
+    tally: &mut Tally,
     both: impl Fn() -> (Side, Result<Side, mpsc::RecvError>),
 ) -> Result<TwoThreads, Failure> {
     let (mut costs, mut floors) = (Vec::new(), Vec::new());
@@ -82,7 +82,7 @@ fn repeat(
     while costs.len() < REPETITIONS && attempts < ATTEMPTS {
         attempts += 1;
         let before_ns = floor::burst_ns(BURST);
-        let (one, other) = lossless(host_log, retried, |_| both())?;
+        let (one, other) = lossless(host_log, tally, |_| both())?;
         let after_ns = floor::burst_ns(BURST);
         let other = other.map_err(|_| "the second producer is gone")?;
         if overlap(one.interval, other.interval) >= OVERLAP_MIN {
