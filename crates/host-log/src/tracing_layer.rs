@@ -1,7 +1,7 @@
 //! The spans and events of the `tracing` crate in the host log (feature `tracing`).
 //!
-//! A program that is instrumented with `tracing` alone needs one line more: [`install`], or [`layer`] in a
-//! registry of its own, next to other layers.
+//! A program that is instrumented with `tracing` alone needs one line more: [`install`], or a
+//! [`HostLogLayer`] in a registry of its own, next to other layers.
 //!
 //! **A span** becomes one span record when it closes, whatever its level: spans are TIMING.
 //!
@@ -25,8 +25,9 @@
 //!
 //! **What is muted is not formatted**: our threshold is asked at every callsite each time, so a change is heeded
 //! at once. After [`install`], which makes the layer the only one, the fields of what is muted are not even
-//! evaluated, and no span is made; in a registry with other layers, they may be for those. A span that was muted
-//! when it was created stays so.
+//! evaluated, and no span is made; in a registry of the program's own they are, since other layers may want them.
+//! A span that was muted when it was created stays so. At the default threshold, TIMING, INFO events are muted
+//! and spans are not.
 //!
 //! **A value that panics** while it is formatted for a span ends in `~` there, and the panic ends with it: past
 //! the registry it would leave all spans around open for ever. In an event it goes on to the program, as it
@@ -61,9 +62,9 @@ use tracing_core::field::{Field, Visit};
 use tracing_core::span;
 use tracing_core::subscriber::Interest;
 use tracing_core::{Event, Metadata, Subscriber};
-use tracing_subscriber::layer::{Context, Filter, SubscriberExt};
+use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
-use tracing_subscriber::{Layer, Registry, filter::Filtered};
+use tracing_subscriber::{Layer, Registry};
 
 use crate::__private::base_name;
 use crate::target::Func;
@@ -78,31 +79,10 @@ const PRODUCER: &str = "app";
 /// The longest producer: half of a name is the span's own.
 const PRODUCER_BYTES: usize = NAME_BYTES / 2 - EXTERNAL.len();
 
-/// The threshold of the host log as a filter of one layer. It leaves the other layers of a registry alone.
+/// The host log as a layer, for a registry of the program's own:
+/// `tracing_subscriber::registry().with(HostLogLayer::new("shop")).with(another).init()`.
 ///
-/// A registry asks its filters before a value is formatted, but does not count them: it evaluates the fields of
-/// what the only filter bars.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ThresholdFilter;
-
-impl<S> Filter<S> for ThresholdFilter {
-    fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
-        is_wanted(metadata)
-    }
-
-    /// Always to be asked again: an answer that is kept would outlive a change of the threshold.
-    fn callsite_enabled(&self, _: &'static Metadata<'static>) -> Interest {
-        Interest::sometimes()
-    }
-}
-
-fn is_wanted(metadata: &Metadata<'_>) -> bool {
-    if metadata.is_span() { span_enabled() } else { enabled(level_of(metadata)) }
-}
-
-/// The host log as a layer of a registry. In one with other layers it is best used with its filter, as [`layer`]
-/// gives it; without, a span that is muted is looked at each time that it is entered. A registry has place for
-/// one of them.
+/// It bars nothing from the other layers. A registry has place for one of them.
 #[derive(Clone, Debug)]
 pub struct HostLogLayer {
     /// `ext.<producer>.`
@@ -136,15 +116,6 @@ impl Default for HostLogLayer {
     fn default() -> Self {
         Self::new(PRODUCER)
     }
-}
-
-/// The layer with its filter, for a registry of the program's own:
-/// `tracing_subscriber::registry().with(layer("shop")).with(another).init()`.
-pub fn layer<S>(producer: &str) -> Filtered<HostLogLayer, ThresholdFilter, S>
-where
-    S: Subscriber + for<'a> LookupSpan<'a>,
-{
-    HostLogLayer::new(producer).with_filter(ThresholdFilter)
 }
 
 /// Sets up the host log ([`init`](crate::init)) and makes it the program's only subscriber.
@@ -186,6 +157,10 @@ impl std::error::Error for InstallError {
     }
 }
 
+fn is_wanted(metadata: &Metadata<'_>) -> bool {
+    if metadata.is_span() { span_enabled() } else { enabled(level_of(metadata)) }
+}
+
 fn level_of(metadata: &Metadata<'_>) -> Level {
     match *metadata.level() {
         tracing_core::Level::TRACE | tracing_core::Level::DEBUG => Level::Debug,
@@ -200,7 +175,7 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
 {
     fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
-        // As with the filter, an answer must not be kept.
+        // An answer that is kept would outlive a change of the threshold.
         if self.alone { Interest::sometimes() } else { Interest::always() }
     }
 
