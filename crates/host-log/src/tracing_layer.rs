@@ -33,9 +33,10 @@
 //! the registry it would leave all spans around open for ever. In an event it goes on to the program, as it
 //! does in our own macros, and takes that record along.
 //!
-//! The layer has no state but its name; what it knows of an open span lies in the registry's extensions. A
-//! program that forks does so with no other thread inside the registry, or not at all after this is installed.
-//! Like any global subscriber it is for programs, and for libraries that stay loaded.
+//! The layer has no state but its name; what it knows of an open span lies in the registry's extensions, behind
+//! the registry's lock for that span. So a child of a fork must leave alone what other threads of its parent had
+//! open; the spans of the thread that forked go on in it. Like any global subscriber it is for programs, and for
+//! libraries that stay loaded.
 //!
 //! ```
 //! use simpler_host_log::{self as log, Config, Threshold, tracing_layer};

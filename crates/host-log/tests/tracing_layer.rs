@@ -420,6 +420,29 @@ fn a_span_that_is_handed_on_shows_the_thread_that_closes_it() {
 }
 
 #[test]
+fn a_child_goes_on_below_the_spans_of_its_parent() {
+    in_own_process("a_child_goes_on_below_the_spans_of_its_parent", || {
+        let dir = traced(Threshold::TIMING);
+        let around = info_span!("around").entered();
+        log::prepare_to_fork(support::DRAIN).unwrap();
+        let child = support::fork(|| {
+            log::start_writer().unwrap();
+            info_span!("inside").in_scope(|| {});
+            log::flush(support::DRAIN).unwrap();
+        });
+        support::reap(child);
+        log::start_writer().unwrap();
+        drop(around);
+        let of_child = spans(&support::lines_of(dir.path(), child));
+        let seen: Vec<_> = of_child.iter().map(|s| (s.name.as_str(), s.pid, s.tid, s.depth)).collect();
+        assert_eq!(seen, [("ext.shop.inside", i64::from(child), i64::from(child), 1)]);
+        let of_parent = flushed_spans(&dir);
+        let seen: Vec<_> = of_parent.iter().map(|s| (s.name.as_str(), s.pid, s.depth)).collect();
+        assert_eq!(seen, [("ext.shop.around", i64::from(log::pid()), 0)]);
+    });
+}
+
+#[test]
 fn a_field_that_panics_loses_no_other_record() {
     in_own_process("a_field_that_panics_loses_no_other_record", || {
         let dir = traced(Threshold::INFO);
