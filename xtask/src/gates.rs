@@ -48,6 +48,7 @@ pub(crate) fn sanitize() -> Result<()> {
     for (sanitizer, crates) in [("thread", THREAD_SANITIZER_CRATES), ("address", ADDRESS_SANITIZER_CRATES)] {
         let mut command = cargo();
         command.args(["nextest", "run", "--target", TARGET, "--no-fail-fast"]);
+        command.args(["--features", HOST_LOG_FEATURES]);
         for package in crates {
             command.args(["--package", package]);
         }
@@ -121,9 +122,12 @@ pub(crate) fn off_build() -> Result<()> {
     ]))
 }
 
-/// What stands behind features of the host log, off by default, and the examples that turn them on. In a build of
-/// the whole workspace the examples would turn them on for everybody.
+/// The examples that turn features of the host log on that are off by default. In a build of the whole workspace
+/// they would turn them on for everybody.
 pub(crate) const FEATURE_EXAMPLES: [&str; 2] = ["log-app", "tracing-app"];
+
+/// Those features.
+const HOST_LOG_FEATURES: &str = "simpler-host-log/log,simpler-host-log/tracing";
 
 /// The host log with the features `log` and `tracing`, and the programs that use them.
 pub(crate) fn features() -> Result<()> {
@@ -132,7 +136,7 @@ pub(crate) fn features() -> Result<()> {
     for example in FEATURE_EXAMPLES {
         command.args(["--package", example]);
     }
-    command.args(["--features", "simpler-host-log/log,simpler-host-log/tracing", "--lib"]);
+    command.args(["--features", HOST_LOG_FEATURES, "--lib"]);
     for test in ["log_facade", "tracing_layer", "its_log", "read_by_simpler"] {
         command.args(["--test", test]);
     }
