@@ -79,6 +79,14 @@ fn they_nest_by_time_and_depth_on_their_thread() {
 }
 
 #[test]
+fn a_long_row_of_spans_nests_to_its_end() {
+    let lines: Vec<Line> = (0..1000)
+        .flat_map(|n| [span(0, 1, "ext.app.work", 10 * n + 1, 5), span(0, 0, "ext.app.request", 10 * n, 9)])
+        .collect();
+    assert_eq!(outline(&the_one(&trace(&lines)).roots), "request n=1000 9\n.work n=1000 5\n");
+}
+
+#[test]
 fn a_foreign_producer_below_another_keeps_its_word() {
     let lines = [span(0, 1, "ext.lib.read", 10, 5), span(0, 0, "ext.app.request", 0, 100)];
     let trace = trace(&lines);
