@@ -30,6 +30,6 @@ pub use headers::HEADERS;
 pub use level::{Level, Threshold};
 pub use span::{SimplerHostSpan, SimplerSpanContext, SimplerSpanContextFn};
 pub use state::{
-    DROP_REASONS, DropReason, LOG_DIRECTORY_BYTES, PRODUCERS_CLOSED, SimplerHostLogEnqueueFn,
-    SimplerHostLogState,
+    BINDER, DROP_REASONS, DropReason, LOG_DIRECTORY_BYTES, PRODUCERS_CLOSED, SimplerHostLogBindFn,
+    SimplerHostLogEnqueueFn, SimplerHostLogState,
 };
