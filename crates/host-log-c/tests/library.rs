@@ -11,7 +11,7 @@ use std::process::Command;
 
 use support::build::{self, Compiler};
 use support::owner::{envelope, lines_of, spans, the_anchor};
-use support::source;
+use support::{build_plugin, source};
 
 /// Where cargo puts the library beside this test.
 fn built(name: &str) -> PathBuf {
@@ -46,29 +46,29 @@ fn the_header_declares_every_export_and_no_more() {
     assert_eq!(declared, listed.collect::<Vec<_>>());
 }
 
-/// Builds the program, with the library linked in or beside it.
-fn standalone(folder: &Path, compiler: Compiler, shared: bool) -> PathBuf {
+/// Builds a program of `source`, with the library linked in or beside it.
+fn program(folder: &Path, compiler: Compiler, name: &str, shared: bool) -> PathBuf {
     // g++ defines it by itself; strict C needs it for fork.
     let gnu = if compiler.is_cpp() { "-UNOTHING" } else { "-D_GNU_SOURCE" };
-    let (include, text) = (include(), source("standalone.c"));
+    let (include, text) = (include(), source(&format!("{name}.c")));
     let flags = ["-c", "-O0", &include, gnu];
-    build::compile(folder, compiler, &[("standalone.x", &text)], &flags, "standalone.o")
+    build::compile(folder, compiler, &[("program.x", &text)], &flags, "program.o")
         .unwrap_or_else(|words| panic!("{compiler:?}: {words}"));
     let library = built(if shared { "libsimpler_host_log.so" } else { "libsimpler_host_log.a" });
     let linked = Command::new(compiler.program)
         .current_dir(folder)
-        .args(["standalone.o", "-o", "standalone"])
+        .args(["program.o", "-o", name])
         .arg(&library)
         .args(["-lpthread", "-ldl", "-lm", "-lgcc_s"])
         .output()
         .unwrap();
     assert!(linked.status.success(), "{compiler:?}: {}", String::from_utf8_lossy(&linked.stderr));
-    folder.join("standalone")
+    folder.join(name)
 }
 
 fn own_a_log(compiler: Compiler, shared: bool) {
     let folder = tempfile::tempdir().unwrap();
-    let program = standalone(folder.path(), compiler, shared);
+    let program = program(folder.path(), compiler, "standalone", shared);
     let logs = folder.path().join("logs");
     let run = Command::new(&program)
         .arg(&logs)
@@ -134,6 +134,35 @@ fn a_program_of_c_or_cpp_owns_its_log_with_the_archive() {
 #[test]
 fn a_program_owns_its_log_with_the_shared_library() {
     own_a_log(build::compilers()[0], true);
+}
+
+#[test]
+fn a_program_binds_the_modules_that_it_loads() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = build_plugin(folder.path(), build::compilers()[0], &[]);
+    let text = "int dependent(void);\nvoid plugin_log(int n);\n\
+                __attribute__((visibility(\"default\"))) int dependent(void) { plugin_log(0); return 0; }\n";
+    let linked = ["-L.", "-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed", "-l:plugin.so"];
+    let flags = [&build::PLUGIN[..], &linked].concat();
+    let dependent = build::compile(
+        folder.path(),
+        build::compilers()[0],
+        &[("dependent.x", text)],
+        &flags,
+        "dependent.so",
+    )
+    .unwrap();
+    for compiler in build::compilers() {
+        let logs = tempfile::tempdir().unwrap();
+        let program = program(folder.path(), compiler, "loader", false);
+        let (pid, output) =
+            Command::new(program).args([logs.path(), &plugin, &dependent]).spawn_and_collect();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && stderr.is_empty(), "{compiler:?} {}: {stderr}", output.status);
+        let lines = lines_of(logs.path(), pid);
+        the_anchor(&lines);
+        assert_eq!((lines.len(), envelope(&lines[1]).1), (2, "[plugin.c:6] n=3"), "{lines:#?}");
+    }
 }
 
 #[test]
