@@ -1,6 +1,10 @@
 //! Measuring side by side: medians of many repetitions, floors measured in the same process as what they floor.
 
+mod latency;
+
 use std::time::{Duration, Instant};
+
+pub use latency::{Latency, Percentiles};
 
 /// The middle of the values; the mean of the two middle ones where their number is even. 0 of none.
 pub fn median(values: &mut [f64]) -> f64 {
@@ -15,6 +19,38 @@ pub fn quantile(values: &mut [f64], share: f64) -> f64 {
     let below = place.floor() as usize;
     let above = (below + 1).min(last);
     values[below] + (values[above] - values[below]) * (place - below as f64)
+}
+
+/// The middle of what each repetition gives for `value / floor`. Each is divided by its own floor, which was
+/// measured beside it, so that a machine that changes its speed half-way changes no ratio.
+pub fn median_ratio(values: &[f64], floors: &[f64]) -> f64 {
+    let ratios = values.iter().zip(floors).filter(|(_, floor)| **floor > 0.0);
+    median(&mut ratios.map(|(value, floor)| value / floor).collect::<Vec<f64>>())
+}
+
+/// Which share of the time that two intervals span together both were under way; 0 where they do not meet.
+pub fn overlap(one: (Instant, Instant), other: (Instant, Instant)) -> f64 {
+    let both = one.1.min(other.1).saturating_duration_since(one.0.max(other.0));
+    let any = one.1.max(other.1).saturating_duration_since(one.0.min(other.0));
+    if any.is_zero() { 0.0 } else { both.as_secs_f64() / any.as_secs_f64() }
+}
+
+/// ns of one call out of `calls` timed together.
+pub fn each_ns(calls: usize, mut call: impl FnMut(usize)) -> f64 {
+    let start = Instant::now();
+    for number in 0..calls {
+        call(number);
+    }
+    start.elapsed().as_nanos() as f64 / calls as f64
+}
+
+/// How often the kernel took the CPU from the calling thread so far.
+pub fn preemptions() -> i64 {
+    // SAFETY: usage is plain numbers, of which zero is one.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `usage` is there for the call to fill.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    usage.ru_nivcsw
 }
 
 /// CPU time of the calling thread or of the whole process.
@@ -106,5 +142,35 @@ mod tests {
         assert_eq!(median(&mut [3.0, 1.0]), 2.0);
         assert_eq!(median(&mut [5.0, 1.0, 3.0]), 3.0);
         assert_eq!(quantile(&mut [0.0, 10.0], 0.9), 9.0);
+    }
+
+    #[test]
+    fn each_repetition_is_divided_by_its_own_floor() {
+        // The machine halves its speed for the last two: the ratio stays, that of the medians would not.
+        assert_eq!(median_ratio(&[10.0, 30.0, 20.0, 20.0], &[20.0, 20.0, 40.0, 40.0]), 0.5);
+        assert_eq!(median_ratio(&[1.0, 9.0], &[0.0, 3.0]), 3.0);
+        assert_eq!(median_ratio(&[], &[]), 0.0);
+    }
+
+    #[test]
+    fn overlap_is_the_share_in_which_both_run() {
+        let start = Instant::now();
+        let at = |ns| start + Duration::from_nanos(ns);
+        assert_eq!(overlap((at(0), at(10)), (at(0), at(10))), 1.0);
+        assert_eq!(overlap((at(0), at(10)), (at(6), at(16))), 0.25);
+        assert_eq!(overlap((at(6), at(16)), (at(0), at(10))), 0.25);
+        assert_eq!(overlap((at(0), at(10)), (at(20), at(30))), 0.0);
+        assert_eq!(overlap((at(0), at(0)), (at(0), at(0))), 0.0);
+    }
+
+    #[test]
+    fn calls_timed_together_are_all_made_and_share_the_time() {
+        let mut calls = 0;
+        let ns = each_ns(10, |number| {
+            assert_eq!(number, calls);
+            calls += 1;
+        });
+        assert_eq!(calls, 10);
+        assert!(ns >= 0.0);
     }
 }

@@ -1,8 +1,12 @@
 //! Benchmarks: each is a binary of the crate `benches`, built in release and run alone.
 
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
 use anyhow::{Result, bail};
 
-use crate::{cargo, ensure_c_compiler, fetch_model, run};
+use crate::{cargo, ensure_c_compiler, ensure_debian, fetch_model, run, target_dir};
 
 /// Runs one benchmark.
 pub(crate) fn bench(name: &str, json: bool) -> Result<()> {
@@ -10,7 +14,11 @@ pub(crate) fn bench(name: &str, json: bool) -> Result<()> {
     command.args(["run", "--quiet", "--release", "--package", "simpler-benches", "--bin"]);
     match name {
         "log" => {
-            command.arg("bench-log");
+            command.args(["bench-log", "--features", "peers"]);
+            match build_spdlog() {
+                Ok(object) => command.env("SIMPLER_BENCH_SPDLOG", object),
+                Err(why) => command.env("SIMPLER_BENCH_SPDLOG_MISSING", format!("{why:#}")),
+            };
         }
         "decode" => {
             ensure_c_compiler()?;
@@ -22,4 +30,25 @@ pub(crate) fn bench(name: &str, json: bool) -> Result<()> {
         command.args(["--", "--json"]);
     }
     run(&mut command)
+}
+
+/// Compiles spdlog as a peer of the host log into a shared object, unless that was done since the source changed.
+/// Debian's headers are all that it needs.
+fn build_spdlog() -> Result<PathBuf> {
+    const SOURCE: &str = "benches/peers/spdlog.cpp";
+    let folder = target_dir()?.join("release");
+    let object = folder.join("bench-log-spdlog.so");
+    let changed = |path: &std::path::Path| fs::metadata(path).and_then(|facts| facts.modified());
+    if changed(&object).is_ok_and(|built| changed(SOURCE.as_ref()).is_ok_and(|source| source < built)) {
+        return Ok(object);
+    }
+    ensure_c_compiler()?;
+    ensure_debian("spdlog", &["libspdlog-dev"], || {
+        fs::exists("/usr/include/spdlog/async.h").unwrap_or(false)
+    })?;
+    fs::create_dir_all(&folder)?;
+    let mut compiler = Command::new("g++");
+    compiler.args(["-std=c++17", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-pthread", SOURCE, "-o"]);
+    run(compiler.arg(&object))?;
+    Ok(object)
 }

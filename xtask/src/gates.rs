@@ -1,4 +1,4 @@
-//! The gates that need a build of their own: model checking, sanitizers, fuzzing, and the build without spans.
+//! The gates that need a build of their own: model checking, sanitizers, fuzzing, features, the build without spans.
 //!
 //! Each has its own folder under `target/`, so that its flags do not throw away the ordinary build. All of it runs
 //! on a stable toolchain; where that needs a compiler switch that is meant for nightly, `RUSTC_BOOTSTRAP=1` is set
@@ -48,6 +48,7 @@ pub(crate) fn sanitize() -> Result<()> {
     for (sanitizer, crates) in [("thread", THREAD_SANITIZER_CRATES), ("address", ADDRESS_SANITIZER_CRATES)] {
         let mut command = cargo();
         command.args(["nextest", "run", "--target", TARGET, "--no-fail-fast"]);
+        command.args(["--features", HOST_LOG_FEATURES]);
         for package in crates {
             command.args(["--package", package]);
         }
@@ -119,4 +120,25 @@ pub(crate) fn off_build() -> Result<()> {
         "--no-default-features",
         "--no-fail-fast",
     ]))
+}
+
+/// The examples that turn features of the host log on that are off by default. In a build of the whole workspace
+/// they would turn them on for everybody.
+pub(crate) const FEATURE_EXAMPLES: [&str; 2] = ["log-app", "tracing-app"];
+
+/// Those features.
+const HOST_LOG_FEATURES: &str = "simpler-host-log/log,simpler-host-log/tracing";
+
+/// The host log with the features `log` and `tracing`, and the programs that use them.
+pub(crate) fn features() -> Result<()> {
+    let mut command = cargo();
+    command.args(["nextest", "run", "--no-fail-fast", "--package", "simpler-host-log"]);
+    for example in FEATURE_EXAMPLES {
+        command.args(["--package", example]);
+    }
+    command.args(["--features", HOST_LOG_FEATURES, "--lib"]);
+    for test in ["log_facade", "tracing_layer", "its_log", "read_by_simpler"] {
+        command.args(["--test", test]);
+    }
+    run(&mut command)
 }

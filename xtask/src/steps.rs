@@ -58,9 +58,13 @@ fn all(long: bool) -> Vec<Step> {
         step("tests", || {
             let mut tests = cargo();
             tests.args(["nextest", "run", "--workspace", "--exclude", "simpler-tests-e2e", "--no-fail-fast"]);
+            for example in gates::FEATURE_EXAMPLES {
+                tests.args(["--exclude", example]);
+            }
             run(with_model(&mut tests)?)
         }),
         step("doc tests", || run(cargo().args(["test", "--quiet", "--doc", "--workspace"]))),
+        step("features", gates::features),
         step("off build", gates::off_build),
         step("loom", move || gates::loom(long)),
         step("sanitizers", gates::sanitize),

@@ -12,7 +12,8 @@ use std::process::ExitCode;
 
 /// Prints where each callable's time goes, stage by stage
 ///
-/// One view is printed: the rounds table, else the call tree, else the callable table.
+/// One view is printed: the rounds table, else the call tree, else the callable table. A log that holds no
+/// invocation, only spans of foreign producers (ext.), is shown by those.
 #[derive(clap::Args)]
 pub(crate) struct Timing {
     #[command(flatten)]
@@ -23,6 +24,9 @@ pub(crate) struct Timing {
     /// Print each callable's call tree, values the medians over its invocations
     #[arg(long)]
     tree: bool,
+    /// Print the spans of foreign producers (ext.) as well, in their own table or tree
+    #[arg(long)]
+    external: bool,
     /// Write a Chrome trace for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE")]
     trace_out: Option<PathBuf>,
@@ -83,6 +87,14 @@ impl Timing {
             text::tree(&mut out, trace, &callables)?;
         } else {
             text::table(&mut out, &callables)?;
+        }
+        if !self.json && !self.rounds_table && (self.external || callables.is_empty()) {
+            let producers = trace.producers();
+            if self.tree {
+                text::external_tree(&mut out, &producers)?;
+            } else {
+                text::external_table(&mut out, &producers)?;
+            }
         }
         out.flush()?;
 

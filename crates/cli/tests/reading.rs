@@ -326,3 +326,67 @@ fn a_verdict_does_not_depend_on_who_reads_the_facts() {
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(1));
 }
+
+/// A foreign producer's spans, two of them around the others.
+fn foreign() -> String {
+    let anchor = "[mono_ns=1][T0x7f00][TIMING] clock_anchor: [CLOCK_ANCHOR] v=1 pid=41 mono_ns=1 wall_ns=1790000000000000000\n";
+    let span = |at: u32, rest: &str| record(0, rest).replace("[mono_ns=09000]", &format!("[mono_ns={at}]"));
+    anchor.to_owned()
+        + &span(20, "depth=1 name=ext.shop.order.pack ts=11000 dur=4000 ")
+        + &span(21, "depth=0 name=ext.shop.order ts=10000 dur=6000 ")
+        + &span(22, "depth=0 name=ext.shop.order ts=20000 dur=2000 ")
+}
+
+#[test]
+fn a_log_of_foreign_spans_alone_is_shown_by_producer() {
+    let log = file("foreign.log", foreign());
+    let output = run(&["timing", &log]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        stdout(&output),
+        "external shop — 3 span(s)\n  ext.shop.order: mean=4.0us total=8.0us (n=2)\n  ext.shop.order.pack: \
+         mean=4.0us total=4.0us (n=1)\n\n"
+    );
+    let line = |indent: &str, leaf: &str, us: &str| format!("{indent}{leaf:<22}{:>6}  {us:>12} us\n", "");
+    assert_eq!(
+        stdout(&run(&["timing", "--tree", &log])),
+        format!(
+            "external shop — median of 3 span(s)\n{}{}\n",
+            line("", "order", "4.0"),
+            line("  ", "order.pack", "4.0")
+        )
+    );
+    let trace = file("foreign.json", "");
+    assert!(run(&["timing", &log, "--trace-out", &trace]).status.success());
+    let trace: Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+    let name = &trace["traceEvents"][0]["args"]["name"];
+    assert_eq!(name, "external producer shop (pid=41)");
+}
+
+#[test]
+fn foreign_spans_stand_beside_the_callables_only_when_asked_for() {
+    let log = file("beside.log", whole(2) + foreign().split_once('\n').unwrap().1);
+    let alone = file("beside-alone.log", whole(2));
+    for view in [&["timing"][..], &["timing", "--tree"]] {
+        let with = |more: &[&str], log: &str| {
+            let output = run(&[view, more, &[log]].concat());
+            assert_eq!(stderr(&output), "");
+            stdout(&output).to_owned()
+        };
+        assert_eq!(with(&[], &log), with(&[], &alone));
+        let both = with(&["--external"], &log);
+        assert!(both.strip_prefix(&with(&[], &alone)).unwrap().starts_with("external shop — "), "{both}");
+        assert_eq!(with(&["--external"], &alone), with(&[], &alone));
+    }
+    let answer: Value = serde_json::from_str(stdout(&run(&["timing", "--json", &log]))).unwrap();
+    let producer = &answer["external"][0];
+    assert_eq!((&producer["producer"], &producer["spans"]), (&Value::from("shop"), &Value::from(3)));
+    let order = &producer["names"][0];
+    assert_eq!(order["name"], "ext.shop.order");
+    for (key, value) in [("n", 2), ("total_ns", 8000), ("mean_ns", 4000), ("min_ns", 2000), ("max_ns", 6000)]
+    {
+        assert_eq!(order[key], value, "{key}");
+    }
+    let answer: Value = serde_json::from_str(stdout(&run(&["timing", "--json", &alone]))).unwrap();
+    assert!(answer.get("external").is_none());
+}

@@ -60,12 +60,18 @@ mod error;
 mod fork;
 #[cfg(not(loom))]
 mod identity;
+#[cfg(all(feature = "log", not(loom)))]
+pub mod log_facade;
 #[cfg(not(loom))]
 mod macros;
 #[cfg(not(loom))]
 mod region;
 #[cfg(not(loom))]
 mod span;
+#[cfg(all(any(feature = "log", feature = "tracing"), not(loom)))]
+mod target;
+#[cfg(all(feature = "tracing", not(loom)))]
+pub mod tracing_layer;
 #[cfg(not(loom))]
 mod stack;
 #[cfg(not(loom))]

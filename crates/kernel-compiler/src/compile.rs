@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
 use simpler_kernel_abi::{CoreKind, KERNEL_HEADER, ORCHESTRATION_HEADER};
+use simpler_log_abi::HEADERS as LOG_HEADERS;
 
 use crate::embed::{self, EmbeddedKernel};
 use crate::source::{CallableSource, SourceFile};
@@ -224,6 +225,9 @@ impl Compiler {
         std::fs::create_dir_all(&include).map_err(|source| at(&include, source))?;
         write(include.join("kernel.h"), KERNEL_HEADER)?;
         write(include.join("orchestration.h"), ORCHESTRATION_HEADER)?;
+        for (name, text) in LOG_HEADERS {
+            write(include.join(name), text)?;
+        }
         for file in sources.iter().copied().chain(headers) {
             write(folder.join(file.name.as_ref()), &file.text)?;
         }
@@ -257,6 +261,10 @@ impl Compiler {
         }
         absorb(&mut hash, KERNEL_HEADER.as_bytes());
         absorb(&mut hash, ORCHESTRATION_HEADER.as_bytes());
+        for (name, text) in LOG_HEADERS {
+            absorb(&mut hash, name.as_bytes());
+            absorb(&mut hash, text.as_bytes());
+        }
         absorb(&mut hash, &(sources.len() as u64).to_le_bytes());
         for file in sources.iter().copied().chain(headers) {
             absorb(&mut hash, file.name.as_bytes());

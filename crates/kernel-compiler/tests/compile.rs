@@ -147,3 +147,23 @@ fn concurrent_compilations_agree() {
         assert!(embedded_kernels(&read(&objects.orchestration)).is_ok());
     }
 }
+
+#[test]
+fn an_orchestration_that_logs_needs_no_more_than_the_headers() {
+    let cache = tempfile::tempdir().unwrap();
+    let mut logging = callable(KERNEL);
+    logging.orchestration.text = ORCHESTRATION
+        .replace("#include \"shared.h\"", "#include \"shared.h\"\n#include <simpler/strace.h>")
+        .replace("(void)api;", "(void)api; SIMPLER_SPAN(\"ext.sample.entry\"); LOG_INFO(\"%d kernels\", 2);")
+        .into();
+    let compiler = Compiler::new(cache.path()).unwrap();
+    let objects = compiler.compile(&logging).unwrap();
+    assert!(holds(&read(&objects.orchestration), "simpler_host_log_bind_state"));
+    // One that does not log is not made bigger by it.
+    let silent = compiler.compile(&callable(KERNEL)).unwrap();
+    assert!(!holds(&read(&silent.orchestration), "simpler_host_log_bind_state"));
+}
+
+fn holds(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}

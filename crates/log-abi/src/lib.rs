@@ -5,6 +5,8 @@
 //! types here are `repr(C)`, every offset is asserted below, and every word that two threads touch is an
 //! atomic. Nothing here acts; the owner's behaviour is the crate `simpler-host-log`.
 //!
+//! `include/simpler` has the same for C and C++, and with it a whole consumer; [`HEADERS`] is its text.
+//!
 //! ```
 //! use simpler_log_abi::{Level, Threshold};
 //!
@@ -19,13 +21,15 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("the shared log state is laid out for 64-bit Linux");
 
+mod headers;
 mod level;
 mod span;
 mod state;
 
+pub use headers::HEADERS;
 pub use level::{Level, Threshold};
 pub use span::{SimplerHostSpan, SimplerSpanContext, SimplerSpanContextFn};
 pub use state::{
-    DROP_REASONS, DropReason, LOG_DIRECTORY_BYTES, PRODUCERS_CLOSED, SimplerHostLogEnqueueFn,
-    SimplerHostLogState,
+    BINDER, DROP_REASONS, DropReason, LOG_DIRECTORY_BYTES, PRODUCERS_CLOSED, SimplerHostLogBindFn,
+    SimplerHostLogEnqueueFn, SimplerHostLogState,
 };

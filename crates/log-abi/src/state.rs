@@ -68,6 +68,13 @@ pub type SimplerHostLogEnqueueFn = unsafe extern "C" fn(
     anchor_pid: i32,
 ) -> c_int;
 
+/// The one symbol that a logging module exports, a [`SimplerHostLogBindFn`].
+pub const BINDER: &str = "simpler_host_log_bind_state";
+
+/// Hands a module the process's state: 0, or why not (1 a null pointer, 2 a threshold off the ladder), and
+/// then nothing has changed. The state outlives the module.
+pub type SimplerHostLogBindFn = unsafe extern "C" fn(state: *mut SimplerHostLogState) -> c_int;
+
 /// The shared state of one process's log. The owner holds it in static memory for the life of the process;
 /// after a `fork` the child works on its own copy.
 #[repr(C)]

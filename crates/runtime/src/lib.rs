@@ -21,6 +21,8 @@ pub mod graph;
 mod hid;
 #[cfg(not(loom))]
 mod image;
+#[cfg(not(loom))]
+mod log_binding;
 pub mod names;
 #[cfg(not(loom))]
 mod operations;

@@ -13,6 +13,7 @@ use simpler_kernel_abi::{
     SimplerKernelArgs, SimplerTensor,
 };
 use simpler_kernel_compiler::CallableObjects;
+use simpler_log_abi::BINDER;
 use simpler_platform::Profile;
 
 use crate::code;
@@ -20,6 +21,7 @@ use crate::executor::CORES_PER_CLUSTER;
 use crate::graph::arena::{ArenaLayout, Graph};
 use crate::graph::builder::{Builder, TaskArg};
 use crate::graph::{GraphError, Limits, OUTPUT_ALIGNMENT};
+use crate::log_binding::bind_log;
 use crate::operations::{self, CheckedTask, Operations};
 use crate::run::RunError;
 
@@ -59,8 +61,15 @@ impl HostCallable {
     /// - The objects are what the compiler of this workspace made of sources that keep to the headers' rules.
     pub unsafe fn open(objects: &CallableObjects) -> Result<Self, RunError> {
         let mut libraries = Vec::new();
-        // SAFETY: the caller's obligation; the header gives the symbol of this name this type.
+        // SAFETY: the caller's obligation; the header gives the symbol of this name this type, and the binder, if
+        // there is one, its own.
         let entry = unsafe { open(&objects.orchestration, ORCHESTRATION_ENTRY, &mut libraries) }?;
+        if let Some(orchestration) = libraries.first() {
+            // SAFETY: only the address is taken.
+            let binder = unsafe { orchestration.get::<*const ()>(BINDER) }.ok();
+            let binder = binder.map(|symbol| symbol.as_raw_ptr().cast_const().cast());
+            bind_log(binder, &objects.orchestration.display().to_string()).map_err(RunError::refused)?;
+        }
         let mut kernels = Vec::new();
         for (path, kind) in &objects.kernels {
             // SAFETY: as above.

@@ -195,7 +195,16 @@ fn process_name(trace: &Trace, pid: u64, items: &[Item]) -> String {
     if items.iter().any(|item| family(item) == Family::Scheduler) {
         format!("simpler node (pid={pid})")
     } else if items.iter().all(|item| family(item) == Family::External) {
-        format!("external producer (pid={pid})")
+        let mut producers: Vec<&str> = items
+            .iter()
+            .filter_map(|item| trace.name(&trace.spans()[item.index as usize]).producer())
+            .collect();
+        producers.sort_unstable();
+        producers.dedup();
+        match producers.as_slice() {
+            [] => format!("external producer unattributed (pid={pid})"),
+            named => format!("external producer {} (pid={pid})", named.join("/")),
+        }
     } else {
         format!("simpler chip child (pid={pid})")
     }

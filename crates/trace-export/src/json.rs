@@ -3,7 +3,7 @@
 
 use crate::writer::Json;
 use simpler_trace_ingest::Reading;
-use simpler_trace_model::{Callable, Facts, Named, Stats, decode_tie};
+use simpler_trace_model::{Callable, Facts, Named, Producer, Stats, decode_tie};
 use std::io::{self, Write};
 
 /// How many complaints are listed; all are counted.
@@ -22,6 +22,11 @@ pub fn timing(out: &mut (impl Write + ?Sized), reading: &Reading, callables: &[C
         if !tie.is_empty() {
             json.key("decode_tie")?;
             json.array(|json| tie.iter().try_for_each(|one| hid(json, one.hid)))?;
+        }
+        let producers = reading.trace.producers();
+        if !producers.is_empty() {
+            json.key("external")?;
+            json.array(|json| producers.iter().try_for_each(|one| producer(json, one)))?;
         }
         json.key("integrity")?;
         json.object(|json| integrity(json, reading, reading.trace.is_lossy()))
@@ -207,6 +212,31 @@ fn callable<W: Write>(json: &mut Json<W>, callable: &Callable) -> io::Result<()>
             json.integer(ns)?;
         }
         Ok(())
+    })
+}
+
+fn producer<W: Write>(json: &mut Json<W>, producer: &Producer) -> io::Result<()> {
+    json.object(|json| {
+        if let Some(name) = &producer.name {
+            json.key("producer")?;
+            json.text(name)?;
+        }
+        json.key("spans")?;
+        json.integer(producer.spans)?;
+        json.key("names")?;
+        json.array(|json| {
+            producer.names.iter().try_for_each(|one| {
+                json.object(|json| {
+                    json.key("name")?;
+                    json.text(&one.name)?;
+                    json.key("n")?;
+                    json.integer(one.stats.n)?;
+                    json.key("total_ns")?;
+                    json.integer(one.total_ns)?;
+                    statistics(json, "", &one.stats)
+                })
+            })
+        })
     })
 }
 

@@ -5,7 +5,7 @@
 //! expect the device's means over the rounds in which it worked.
 
 use simpler_trace_ingest::Reading;
-use simpler_trace_model::{CallTree, Callable, Facts, Node, Round, Rounds, Stage, Trace};
+use simpler_trace_model::{CallTree, Callable, Facts, Node, Producer, Round, Rounds, Stage, Trace};
 use std::borrow::Cow;
 use std::io::{self, Write};
 
@@ -191,6 +191,50 @@ fn level(out: &mut impl Write, tree: &CallTree, nodes: &[Node], depth: usize) ->
         level(out, tree, &node.children, depth + 1)?;
     }
     Ok(())
+}
+
+/// What stands for the producer of spans whose name does not say it.
+const UNATTRIBUTED: &str = "unattributed";
+
+fn producer_word(producer: &Producer) -> Cow<'_, str> {
+    producer.name.as_deref().map_or(UNATTRIBUTED.into(), printable)
+}
+
+/// The table of foreign producers: for each its spans by name, what took the most time first.
+///
+/// # Errors
+/// As `out`.
+pub fn external_table(out: &mut impl Write, producers: &[Producer]) -> io::Result<()> {
+    for producer in producers {
+        writeln!(out, "external {} — {} span(s)", producer_word(producer), producer.spans)?;
+        for one in &producer.names {
+            let (mean, total) = (us_of(one.stats.mean_ns), us_of(one.total_ns));
+            let (name, n) = (printable(&one.name), one.stats.n);
+            writeln!(out, "  {name}: mean={mean}us total={total}us (n={n})")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// How the spans of foreign producers nest, values the medians of all spans in one place.
+///
+/// # Errors
+/// As `out`.
+pub fn external_tree(out: &mut impl Write, producers: &[Producer]) -> io::Result<()> {
+    for producer in producers {
+        writeln!(out, "external {} — median of {} span(s)", producer_word(producer), producer.spans)?;
+        nested(out, &producer.roots, 0)?;
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn nested(out: &mut impl Write, nodes: &[Node], depth: usize) -> io::Result<()> {
+    nodes.iter().try_for_each(|node| {
+        line(out, depth, &printable(&node.leaf), node.device, Some(node.median_ns))?;
+        nested(out, &node.children, depth + 1)
+    })
 }
 
 /// What `simpler check` prints: a fact a line.

@@ -4,7 +4,7 @@
 //! of a process id by their clock anchors, drops exact duplicates and interns names and attributes.
 //! [`TraceBuilder::finish`] groups the spans into [`Invocation`]s: one (life, pid, inv) whose roots overlap
 //! in time. From the finished [`Trace`] everything else is computed on demand: [`Callable`]s with their
-//! stages, [`Rounds`], the [`CallTree`] of a callable, the [`Facts`] that `simpler check` states, and
+//! stages, [`Rounds`], the [`CallTree`] of a callable, the foreign [`Producer`]s, the [`Facts`] that `simpler check` states, and
 //! the [`warnings`] that come before any number.
 //!
 //! The rule behind all of it is that *missing is never 0*: what a log does not hold is `None`.
@@ -26,6 +26,7 @@
 
 mod build;
 mod callable;
+mod external;
 mod facts;
 mod intern;
 mod invocation;
@@ -38,6 +39,7 @@ mod warnings;
 
 pub use build::{Admission, Anchor, Counts, Drops, Life, Trace, TraceBuilder};
 pub use callable::{Callable, Label, Named, decode_tie};
+pub use external::{ExternalName, Producer};
 pub use facts::{Facts, NAMES_MAX, SLOTS_MAX};
 pub use invocation::{Invocation, Kind};
 pub use rounds::{Round, Rounds, Trimmed};

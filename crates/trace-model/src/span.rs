@@ -80,6 +80,11 @@ impl Name {
         }
     }
 
+    /// The producer of an external span, if the name says whose it is.
+    pub fn producer(&self) -> Option<&str> {
+        vocabulary::producer(&self.text)
+    }
+
     /// The last dotted segment.
     pub fn leaf(&self) -> &str {
         self.text.rsplit('.').next().unwrap_or(&self.text)

@@ -15,7 +15,7 @@ use simpler_record_format::NAME_BYTES;
 
 /// How deep a drawn tree gets; what lies deeper is drawn at this depth. Names end long before, but a log may
 /// claim any depth, and the tree is walked by recursion.
-const LEVELS_MAX: usize = 64;
+pub(crate) const LEVELS_MAX: usize = 64;
 
 /// For each of an invocation's spans, in log order, the position of its parent among them. A root has none,
 /// and neither has an orphan.

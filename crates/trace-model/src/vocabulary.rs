@@ -86,6 +86,13 @@ pub(crate) fn run_word(name: &str) -> Option<&'static str> {
         .find(|word| name.strip_prefix(word).is_some_and(|rest| rest.is_empty() || rest.starts_with('.')))
 }
 
+/// The producer of an external span, `ext.<producer>.<span>`; `None` if the name does not say.
+pub(crate) fn producer(name: &str) -> Option<&str> {
+    let (producer, span) = name.strip_prefix("ext.")?.split_once('.')?;
+    let named = !producer.is_empty() && !span.is_empty() && !span.starts_with('.');
+    named.then_some(producer)
+}
+
 /// Whether the name speaks of setup before any run (`chip.prewarm.build`, `simpler_prewarm.build`).
 pub(crate) fn is_prewarm(name: &str) -> bool {
     name.split('.').any(|segment| segment == "prewarm" || segment.ends_with("_prewarm"))
@@ -111,6 +118,22 @@ mod tests {
             ("", Family::Unknown),
         ] {
             assert_eq!(family(name), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_external_name_tells_its_producer_or_nobody() {
+        for (name, want) in [
+            ("ext.app.load", Some("app")),
+            ("ext.app.load.file", Some("app")),
+            ("ext.app", None),
+            ("ext.app.", None),
+            ("ext..load", None),
+            ("ext.app..load", None),
+            ("ext", None),
+            ("extra.app.load", None),
+        ] {
+            assert_eq!(producer(name), want, "{name}");
         }
     }
 

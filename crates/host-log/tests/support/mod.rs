@@ -226,6 +226,16 @@ impl StderrPipe {
         unsafe { libc::fcntl(2, libc::F_SETFL, flags) };
     }
 
+    /// Reads from now on, in a thread of its own, until the last writing end is closed.
+    pub(crate) fn read_meanwhile(&self) -> std::thread::JoinHandle<Vec<u8>> {
+        let mut reader = std::fs::File::from(self.reader.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            reader.read_to_end(&mut bytes).unwrap();
+            bytes
+        })
+    }
+
     /// Everything until the last writing end is closed.
     pub(crate) fn read_to_end(self) -> Vec<u8> {
         let mut bytes = Vec::new();

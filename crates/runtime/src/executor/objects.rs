@@ -3,9 +3,11 @@
 use simpler_kernel_abi::{
     ORCHESTRATION_CONFIG, ORCHESTRATION_ENTRY, OrchestrationConfigure, OrchestrationEntry,
 };
+use simpler_log_abi::BINDER;
 use simpler_platform::{Aicpu, LoadedObject};
 
 use super::Callable;
+use crate::log_binding::bind_log;
 
 /// Callables of one chip (RUNTIME §1.6).
 pub(crate) const CALLABLES_MAX: usize = 64;
@@ -30,13 +32,14 @@ impl ObjectTable {
         self.loaded.get(callable.slot)?.as_ref()
     }
 
-    /// Loads the callable's object and looks its symbols up.
+    /// Loads the callable's object, hands it the log, and looks its symbols up.
     ///
     /// # Errors
-    /// The loader's words, or the name of the symbol that is missing.
+    /// The loader's words, the name of the symbol that is missing, or why the object refuses the log.
     pub(super) fn load(&mut self, aicpu: &dyn Aicpu, callable: &Callable) -> Result<(), String> {
         let object =
             aicpu.load_object(&callable.orchestration, &callable.name).map_err(|error| error.to_string())?;
+        bind_log(object.symbol(BINDER), &callable.name)?;
         let entry = object.symbol(ORCHESTRATION_ENTRY).ok_or_else(|| {
             format!("{}: the orchestration object has no {ORCHESTRATION_ENTRY}", callable.name)
         })?;

@@ -1,0 +1,483 @@
+//! A C plugin with a state and no writer: what it writes by itself, refuses, and counts.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail where it stands")]
+
+extern crate host_log as simpler_host_log;
+
+mod support;
+
+use std::ffi::{c_char, c_int, c_void};
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+
+use simpler_log_abi::{
+    LOG_DIRECTORY_BYTES, Level, PRODUCERS_CLOSED, SimplerHostLogEnqueueFn, SimplerHostLogState,
+    SimplerHostSpan, Threshold,
+};
+use simpler_record_format::frame;
+use support::owner::{
+    StderrPipe, envelope, fork, in_own_process, lines, lines_of, log_file, reap, spans, the_anchor,
+};
+use support::{Plugin, bind_directory, build, build_plugin, lone_state, lost};
+
+fn pid() -> i32 {
+    std::process::id() as i32
+}
+
+/// What `body` writes to stderr, as lines that are all records.
+fn on_stderr(body: impl FnOnce()) -> Vec<String> {
+    let pipe = StderrPipe::install(None);
+    body();
+    pipe.restore();
+    lines(&pipe.read_to_end())
+}
+
+/// The text behind the envelope.
+fn bodies(lines: &[String]) -> Vec<&str> {
+    lines.iter().map(|line| envelope(line).1).collect()
+}
+
+#[test]
+fn a_plugin_is_silent_until_it_is_bound() {
+    in_own_process("a_plugin_is_silent_until_it_is_bound", || {
+        let plugin = Plugin::load();
+        let seen = on_stderr(|| {
+            plugin.call("plugin_levels");
+            plugin.call_with("plugin_tree", 1);
+            plugin.invocation(1);
+            plugin.call_with("plugin_second", 1);
+        });
+        assert_eq!(seen, [""; 0]);
+        assert_eq!(plugin.ask("plugin_enabled", Level::Error as i32), 0);
+    });
+}
+
+#[test]
+fn one_bind_serves_both_files_of_the_plugin() {
+    in_own_process("one_bind_serves_both_files_of_the_plugin", || {
+        for compiler in build::compilers() {
+            let folder = tempfile::tempdir().unwrap();
+            let plugin = Plugin::open(&build_plugin(folder.path(), compiler, &[]));
+            let state = lone_state(Threshold::INFO);
+            let seen = on_stderr(|| {
+                assert_eq!(plugin.bind(state), 0);
+                plugin.call_with("plugin_log", 7);
+                plugin.call_with("plugin_second", 8);
+            });
+            the_anchor(&seen);
+            let (first, text) = envelope(&seen[1]);
+            assert_eq!(
+                (first.func, first.level, text),
+                (&b"plugin_log"[..], Level::Info, "[plugin.c:6] n=7")
+            );
+            let (second, text) = envelope(&seen[2]);
+            assert_eq!((second.func, second.level), (&b"plugin_second"[..], Level::Error));
+            assert_eq!((text, seen.len()), ("[second.c:6] second file 8", 3));
+        }
+    });
+}
+
+#[test]
+fn what_is_below_the_threshold_is_muted_and_not_evaluated() {
+    in_own_process("what_is_below_the_threshold_is_muted_and_not_evaluated", || {
+        let plugin = Plugin::load();
+        let state = lone_state(Threshold::WARN);
+        assert_eq!(plugin.bind(state), 0);
+        let seen = on_stderr(|| {
+            plugin.call("plugin_levels");
+            plugin.call_with("plugin_tree", 1);
+            assert_eq!(plugin.ask("plugin_evaluations", 0), 0);
+            assert_eq!(plugin.ask("plugin_spans_enabled", 0), 0);
+            // The threshold is live, and NUL mutes even errors.
+            state.threshold.store(Threshold::NUL.get(), Ordering::Relaxed);
+            plugin.call("plugin_levels");
+            state.threshold.store(Threshold::TIMING.get(), Ordering::Relaxed);
+            plugin.call("plugin_levels");
+            assert_eq!(plugin.ask("plugin_spans_enabled", 0), 1);
+        });
+        // The anchor is a TIMING record: it comes when it is first let through.
+        let texts = bodies(&seen);
+        assert_eq!(texts[..2], ["warn 30", "error 40"]);
+        assert!(texts[2].starts_with("[CLOCK_ANCHOR] v=1 "), "{texts:?}");
+        assert_eq!(texts[3..], ["timing 25", "warn 30", "error 40"]);
+    });
+}
+
+#[test]
+fn a_bind_refuses_null_and_thresholds_off_the_ladder_and_nothing_else() {
+    in_own_process("a_bind_refuses_null_and_thresholds_off_the_ladder_and_nothing_else", || {
+        let plugin = Plugin::load();
+        assert_eq!(plugin.bind(std::ptr::null()), 1);
+        let seen = on_stderr(|| {
+            for threshold in (-100..100).chain([i32::MIN, i32::MAX]) {
+                let state = lone_state(Threshold::NUL);
+                state.threshold.store(threshold, Ordering::Relaxed);
+                let expected = if Threshold::from_ladder(threshold).is_some() { 0 } else { 2 };
+                assert_eq!(plugin.bind(state), expected, "threshold {threshold}");
+            }
+            // The last state that was bound is NUL's: the refused ones changed nothing.
+            plugin.call("plugin_levels");
+        });
+        assert_eq!(seen, [""; 0]);
+    });
+}
+
+#[test]
+fn a_claim_of_the_anchor_that_nobody_finishes_does_not_keep_it_out() {
+    in_own_process("a_claim_of_the_anchor_that_nobody_finishes_does_not_keep_it_out", || {
+        let plugin = Plugin::load();
+        for garbage in [-pid(), i32::MIN, i32::MAX, -1, 1] {
+            let state = lone_state(Threshold::INFO);
+            state.clock_anchor_pid.store(garbage, Ordering::Relaxed);
+            let seen = on_stderr(|| {
+                assert_eq!(plugin.bind(state), 0);
+                plugin.call_with("plugin_log", 1);
+                plugin.call_with("plugin_log", 2);
+            });
+            the_anchor(&seen);
+            assert_eq!(seen.len(), 3, "garbage {garbage}: {seen:#?}");
+            assert_eq!(state.clock_anchor_pid.load(Ordering::Relaxed), pid());
+        }
+    });
+}
+
+#[test]
+fn a_claim_of_the_anchor_that_is_being_worked_on_is_left_alone() {
+    in_own_process("a_claim_of_the_anchor_that_is_being_worked_on_is_left_alone", || {
+        let plugin = Plugin::load();
+        let state = lone_state(Threshold::INFO);
+        state.clock_anchor_pid.store(-pid(), Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            // Whoever is at it finishes while the bind looks.
+            scope.spawn(|| state.clock_anchor_pid.store(pid(), Ordering::Release));
+            assert_eq!(plugin.bind(state), 0);
+        });
+        assert_eq!(state.clock_anchor_pid.load(Ordering::Relaxed), pid());
+    });
+}
+
+#[test]
+fn directory_words_that_mean_nothing_are_put_right() {
+    in_own_process("directory_words_that_mean_nothing_are_put_right", || {
+        let plugin = Plugin::load();
+        // None of the three values, and bound without a path.
+        for (word, fill, after) in
+            [(7, b'x', 0), (-2, b'x', 0), (i32::MIN, b'x', 0), (1, 0, 0), (-1, b'x', -1)]
+        {
+            let state = lone_state(Threshold::INFO);
+            state.log_directory_bound.store(word, Ordering::Relaxed);
+            state.log_directory.iter().for_each(|byte| byte.store(fill, Ordering::Relaxed));
+            let seen = on_stderr(|| {
+                assert_eq!(plugin.bind(state), 0);
+                plugin.call_with("plugin_log", 1);
+            });
+            assert_eq!(seen.len(), 2, "{word}: not bound, so stderr: {seen:#?}");
+            assert_eq!(state.log_directory_bound.load(Ordering::Relaxed), after);
+            assert_eq!(lost(state), [0; 4]);
+        }
+        // A path without an end is bounded, and cannot be used.
+        let state = lone_state(Threshold::INFO);
+        state.log_directory_bound.store(1, Ordering::Relaxed);
+        state.log_directory.iter().for_each(|byte| byte.store(b'/', Ordering::Relaxed));
+        state.log_directory[1].store(b'n', Ordering::Relaxed);
+        assert_eq!(plugin.bind(state), 0);
+        assert_eq!(state.log_directory[LOG_DIRECTORY_BYTES - 1].load(Ordering::Relaxed), 0);
+        let seen = on_stderr(|| plugin.call_with("plugin_log", 1));
+        assert_eq!((seen.len(), lost(state)), (0, [0, 0, 2, 0]));
+    });
+}
+
+#[test]
+fn spans_without_an_owner_are_rendered_by_the_plugin() {
+    in_own_process("spans_without_an_owner_are_rendered_by_the_plugin", || {
+        let plugin = Plugin::load();
+        let state = lone_state(Threshold::TIMING);
+        // No context is offered, and a number that would mean none.
+        state.next_invocation_id.store(0, Ordering::Relaxed);
+        assert_eq!(plugin.bind(state), 0);
+        let seen = on_stderr(|| {
+            plugin.call_with("plugin_tree", 5);
+            plugin.invocation(9);
+        });
+        the_anchor(&seen);
+        let spans = spans(&seen);
+        let names: Vec<&str> = spans.iter().map(|span| span.name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "ext.plugin.outer.inner",
+                "ext.plugin.outer.open",
+                "ext.plugin.outer",
+                "plugin_run.bind",
+                "plugin_run"
+            ]
+        );
+        assert_eq!(spans[2].attrs, "n=5 kind=dense");
+        // SAFETY: no preconditions.
+        let tid = i64::from(unsafe { libc::gettid() });
+        for span in &spans {
+            assert_eq!((span.inv, span.hid, span.depth), (0, 0, 0));
+            assert_eq!((span.pid, span.tid), (i64::from(pid()), tid));
+            assert!(span.dur >= 0 && span.ts > 0);
+        }
+        assert!(seen[1..].iter().all(|line| line.contains("][TIMING] emit_host_span: [STRACE] v=1 ")));
+    });
+}
+
+#[test]
+fn a_bound_directory_is_the_destination() {
+    in_own_process("a_bound_directory_is_the_destination", || {
+        let plugin = Plugin::load();
+        let folder = tempfile::tempdir().unwrap();
+        let state = lone_state(Threshold::INFO);
+        bind_directory(state, folder.path());
+        assert_eq!(plugin.bind(state), 0);
+        let seen = on_stderr(|| {
+            plugin.call_with("plugin_log", 1);
+            plugin.call_with("plugin_tree", 1);
+        });
+        assert_eq!(seen, [""; 0]);
+        let lines = lines_of(folder.path(), pid());
+        the_anchor(&lines);
+        assert_eq!((lines.len(), lost(state)), (5, [0; 4]));
+    });
+}
+
+#[test]
+fn what_a_bound_directory_cannot_take_is_lost_and_counted() {
+    in_own_process("what_a_bound_directory_cannot_take_is_lost_and_counted", || {
+        let plugin = Plugin::load();
+        let state = lone_state(Threshold::WARN);
+        bind_directory(state, Path::new("/proc/self/no-such-folder"));
+        assert_eq!(plugin.bind(state), 0);
+        let seen = on_stderr(|| plugin.log_many(0, 3));
+        assert_eq!((seen.len(), lost(state)), (0, [0, 0, 3, 0]));
+        // Spans and the anchor, which is tried again with each record.
+        state.threshold.store(Threshold::TIMING.get(), Ordering::Relaxed);
+        let seen = on_stderr(|| plugin.invocation(1));
+        assert_eq!((seen.len(), lost(state)), (0, [0, 0, 7, 0]));
+        assert_eq!(state.clock_anchor_pid.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn a_full_disk_never_tears_a_line() {
+    in_own_process("a_full_disk_never_tears_a_line", || {
+        let plugin = Plugin::load();
+        let folder = tempfile::tempdir().unwrap();
+        let state = lone_state(Threshold::WARN);
+        bind_directory(state, folder.path());
+        assert_eq!(plugin.bind(state), 0);
+        plugin.log_many(100, 1);
+        let record = std::fs::metadata(log_file(folder.path(), pid())).unwrap().len();
+        // Room for two and a half records more.
+        let limit = libc::rlimit { rlim_cur: record * 7 / 2, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: without it the limit would end the process.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+        // SAFETY: a valid limit.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
+        plugin.log_many(101, 5);
+        let lines = lines_of(folder.path(), pid());
+        assert_eq!((lines.len(), lost(state)), (3, [0, 0, 3, 0]));
+    });
+}
+
+#[test]
+fn an_anchor_follows_a_late_directory() {
+    in_own_process("an_anchor_follows_a_late_directory", || {
+        let plugin = Plugin::load();
+        let folder = tempfile::tempdir().unwrap();
+        let state = lone_state(Threshold::INFO);
+        assert_eq!(plugin.bind(state), 0);
+        let early = on_stderr(|| plugin.call_with("plugin_log", 1));
+        bind_directory(state, folder.path());
+        plugin.call_with("plugin_log", 2);
+        plugin.call_with("plugin_log", 3);
+        let late = lines_of(folder.path(), pid());
+        assert_eq!(the_anchor(&late), the_anchor(&early));
+        assert_eq!((early.len(), late.len()), (2, 3));
+    });
+}
+
+#[test]
+fn a_forked_child_has_its_own_file_and_its_own_anchor() {
+    in_own_process("a_forked_child_has_its_own_file_and_its_own_anchor", || {
+        let plugin = Plugin::load();
+        let folder = tempfile::tempdir().unwrap();
+        let state = lone_state(Threshold::INFO);
+        bind_directory(state, folder.path());
+        assert_eq!(plugin.bind(state), 0);
+        plugin.call_with("plugin_log", 1);
+        let child = fork(|| plugin.call_with("plugin_log", 2));
+        reap(child);
+        plugin.call_with("plugin_log", 3);
+        for (process, expected) in [(pid(), 3), (child, 2)] {
+            let lines = lines_of(folder.path(), process);
+            assert!(the_anchor(&lines).contains(&format!("pid={process} ")), "{lines:#?}");
+            assert_eq!(lines.len(), expected);
+        }
+    });
+}
+
+#[test]
+fn errno_is_as_it_was_and_percent_m_means_the_callers() {
+    in_own_process("errno_is_as_it_was_and_percent_m_means_the_callers", || {
+        let plugin = Plugin::load();
+        let state = lone_state(Threshold::DEBUG);
+        // Unbound, on stderr, in a folder that fails, and refused by the gate.
+        assert_eq!(plugin.ask("plugin_errno", libc::EXDEV), libc::EXDEV);
+        state.clock_anchor_pid.store(-pid(), Ordering::Relaxed);
+        assert_eq!(plugin.bind(state), 0);
+        let seen = on_stderr(|| assert_eq!(plugin.ask("plugin_errno", libc::EXDEV), libc::EXDEV));
+        assert!(envelope(&seen[1]).1 == "Invalid cross-device link", "{seen:#?}");
+        bind_directory(state, Path::new("/proc/self/no-such-folder"));
+        assert_eq!(plugin.ask("plugin_errno", libc::EXDEV), libc::EXDEV);
+        state.sink_owner_pid.store(1, Ordering::Relaxed);
+        assert_eq!(plugin.ask("plugin_errno", libc::EXDEV), libc::EXDEV);
+        assert_eq!(lost(state), [0, 0, 6, 6]);
+    });
+}
+
+#[test]
+fn null_and_endless_and_unprintable_arguments_are_records_too() {
+    in_own_process("null_and_endless_and_unprintable_arguments_are_records_too", || {
+        let plugin = Plugin::load();
+        let state = lone_state(Threshold::WARN);
+        assert_eq!(plugin.bind(state), 0);
+        let pipe = StderrPipe::install(None);
+        plugin.text(None, Some(b"no name"));
+        plugin.text(Some(b"f"), None);
+        plugin.text(Some(b"a::b\n"), Some(b"%d\n%d\r%d\n"));
+        plugin.text(Some(&[b'f'; 5000]), Some(b"never seen"));
+        plugin.text(Some(b"f"), Some(&[b'b'; 5000]));
+        plugin.text(Some(b"f"), Some(b"\xff\x01\t"));
+        pipe.restore();
+        let bytes = pipe.read_to_end();
+        let lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
+        let ends = |index: usize, end: &[u8]| {
+            assert!(lines[index].ends_with(end), "{index}: {:?}", lines[index].escape_ascii().to_string())
+        };
+        assert_eq!(lines.len(), 6);
+        ends(0, b"] ?: no name\n");
+        ends(1, b"] f: (null)\n");
+        ends(2, b"] a..b : 1\\n2\\r3\n");
+        ends(3, b"ff~\n");
+        ends(4, b"bb~\n");
+        ends(5, b"] f: \xff\x01\t\n");
+        assert_eq!((lines[3].len(), lines[4].len()), (512, 512));
+        // Spans without a name are nothing, whichever way they have none.
+        state.threshold.store(Threshold::TIMING.get(), Ordering::Relaxed);
+        let mut span = SimplerHostSpan {
+            inv: 0,
+            hid: 0,
+            depth: 0,
+            reserved: 0,
+            ts: 0,
+            dur: 0,
+            name: std::ptr::null(),
+            attrs: std::ptr::null(),
+        };
+        let seen = on_stderr(|| {
+            plugin.raw_span(std::ptr::null());
+            plugin.raw_span(&span);
+            span.name = c"".as_ptr();
+            plugin.raw_span(&span);
+        });
+        assert_eq!((seen.len(), lost(state)), (0, [0; 4]));
+    });
+}
+
+/// How often the callback below refuses before it accepts.
+static REFUSALS: AtomicUsize = AtomicUsize::new(0);
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+static LAST_SIZE: AtomicUsize = AtomicUsize::new(0);
+static FIRST_BYTE: AtomicI32 = AtomicI32::new(0);
+static LAST_ANCHOR: AtomicI32 = AtomicI32::new(0);
+
+/// An owner's callback that keeps what it is told.
+unsafe extern "C" fn callback(
+    _context: *mut c_void,
+    state: *mut SimplerHostLogState,
+    record: *const c_char,
+    size: u32,
+    anchor_pid: i32,
+) -> c_int {
+    // SAFETY: the plugin hands in the state that it is bound to.
+    let state = unsafe { &*state };
+    assert_eq!(state.sink_producer_state.load(Ordering::Acquire), 1, "the caller has entered");
+    // SAFETY: at least one byte.
+    FIRST_BYTE.store(i32::from(unsafe { *record } as u8), Ordering::Relaxed);
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    LAST_SIZE.store(size as usize, Ordering::Relaxed);
+    LAST_ANCHOR.store(anchor_pid, Ordering::Relaxed);
+    let refuses = REFUSALS.load(Ordering::Relaxed) > 0;
+    if refuses {
+        REFUSALS.fetch_sub(1, Ordering::Relaxed);
+        state.dropped_by_reason[0].fetch_add(1, Ordering::Relaxed);
+        state.dropped_record_count.fetch_add(1, Ordering::Relaxed);
+    }
+    state.sink_producer_state.fetch_sub(1, Ordering::AcqRel);
+    c_int::from(!refuses)
+}
+
+fn publish_callback(state: &SimplerHostLogState) {
+    let function: SimplerHostLogEnqueueFn = callback;
+    state.sink_context.store(std::ptr::from_ref(state).cast_mut().cast(), Ordering::Release);
+    state.sink_enqueue.store(function as *mut c_void, Ordering::Release);
+    state.sink_owner_pid.store(pid(), Ordering::Release);
+}
+
+#[test]
+fn a_sink_gets_lines_and_frames_and_the_callee_leaves() {
+    in_own_process("a_sink_gets_lines_and_frames_and_the_callee_leaves", || {
+        let plugin = Plugin::load();
+        let state = lone_state(Threshold::TIMING);
+        publish_callback(state);
+        assert_eq!(plugin.bind(state), 0);
+        let calls = || CALLS.swap(0, Ordering::Relaxed);
+        // An anchor that is refused is tried again by the next record, and once accepted never again.
+        REFUSALS.store(1, Ordering::Relaxed);
+        plugin.log_many(0, 1);
+        assert_eq!((calls(), state.clock_anchor_pid.load(Ordering::Relaxed)), (2, 0));
+        plugin.log_many(0, 1);
+        assert_eq!((calls(), state.clock_anchor_pid.load(Ordering::Relaxed)), (2, pid()));
+        plugin.log_many(0, 1);
+        assert_eq!((calls(), LAST_ANCHOR.load(Ordering::Relaxed)), (1, 0));
+        assert_eq!(FIRST_BYTE.load(Ordering::Relaxed), i32::from(b'['));
+        plugin.invocation(1);
+        assert_eq!((calls(), FIRST_BYTE.load(Ordering::Relaxed)), (2, i32::from(frame::SPAN_FRAME)));
+        assert_eq!(LAST_SIZE.load(Ordering::Relaxed), frame::SPAN_HEAD_BYTES + "plugin_run".len());
+        assert_eq!((lost(state), state.sink_producer_state.load(Ordering::Acquire)), ([1, 0, 0, 0], 0));
+    });
+}
+
+#[test]
+fn without_a_usable_sink_records_are_not_admitted() {
+    in_own_process("without_a_usable_sink_records_are_not_admitted", || {
+        let plugin = Plugin::load();
+        let state = lone_state(Threshold::WARN);
+        publish_callback(state);
+        assert_eq!(plugin.bind(state), 0);
+        let refused = |expected: u64| {
+            let seen = on_stderr(|| plugin.log_many(0, 1));
+            assert_eq!((seen.len(), CALLS.load(Ordering::Relaxed)), (0, 0));
+            assert_eq!(lost(state), [0, 0, 0, expected]);
+        };
+        // Another process's, being stopped, and being started.
+        state.sink_owner_pid.store(pid() + 1, Ordering::Release);
+        refused(1);
+        state.sink_owner_pid.store(-pid(), Ordering::Release);
+        refused(2);
+        state.sink_owner_pid.store(pid(), Ordering::Release);
+        state.sink_producer_state.store(PRODUCERS_CLOSED, Ordering::Release);
+        refused(3);
+        assert_eq!(state.sink_producer_state.swap(0, Ordering::AcqRel), PRODUCERS_CLOSED, "left again");
+        // Half a sink is none.
+        let context = state.sink_context.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        refused(4);
+        state.sink_context.store(context, Ordering::Release);
+        state.sink_enqueue.store(std::ptr::null_mut(), Ordering::Release);
+        refused(5);
+        assert_eq!(state.sink_producer_state.load(Ordering::Acquire), 0);
+    });
+}

@@ -1,0 +1,189 @@
+//! The library as C sees it: what it exports, how it is laid out, and a program that owns its log with it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail where it stands")]
+
+extern crate host_log as simpler_host_log;
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::build::{self, Compiler};
+use support::owner::{envelope, lines_of, spans, the_anchor};
+use support::{build_plugin, source};
+
+/// Where cargo puts the library beside this test.
+fn built(name: &str) -> PathBuf {
+    std::env::current_exe().unwrap().with_file_name(name)
+}
+
+fn include() -> String {
+    format!("-I{}/include", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn the_shared_library_exports_what_is_listed_and_stays_mapped() {
+    let listed = include_str!("../exports.txt");
+    let exported = build::exports(&built("libsimpler_host_log.so"));
+    assert_eq!(exported, listed.lines().collect::<Vec<_>>());
+    let dynamic = Command::new("readelf").arg("-d").arg(built("libsimpler_host_log.so")).output().unwrap();
+    let dynamic = String::from_utf8_lossy(&dynamic.stdout).into_owned();
+    assert!(dynamic.contains("NODELETE"), "{dynamic}");
+}
+
+#[test]
+fn the_header_declares_every_export_and_no_more() {
+    let header = include_str!("../include/simpler/host_log.h");
+    let mut declared: Vec<&str> = header
+        .lines()
+        .filter(|line| !line.starts_with([' ', '/', '*', '#', '}']) && line.contains('('))
+        .filter_map(|line| line.split_once('(')?.0.rsplit([' ', '*']).next())
+        .collect();
+    declared.sort_unstable();
+    // The binder is declared with the state, for all modules.
+    let listed = include_str!("../exports.txt").lines().filter(|name| *name != "simpler_host_log_bind_state");
+    assert_eq!(declared, listed.collect::<Vec<_>>());
+}
+
+/// Builds a program of `source`, with the library linked in or beside it.
+fn program(folder: &Path, compiler: Compiler, name: &str, shared: bool) -> PathBuf {
+    // g++ defines it by itself; strict C needs it for fork.
+    let gnu = if compiler.is_cpp() { "-UNOTHING" } else { "-D_GNU_SOURCE" };
+    let (include, text) = (include(), source(&format!("{name}.c")));
+    let flags = ["-c", "-O0", &include, gnu];
+    build::compile(folder, compiler, &[("program.x", &text)], &flags, "program.o")
+        .unwrap_or_else(|words| panic!("{compiler:?}: {words}"));
+    let library = built(if shared { "libsimpler_host_log.so" } else { "libsimpler_host_log.a" });
+    let linked = Command::new(compiler.program)
+        .current_dir(folder)
+        .args(["program.o", "-o", name])
+        .arg(&library)
+        .args(["-lpthread", "-ldl", "-lm", "-lgcc_s"])
+        .output()
+        .unwrap();
+    assert!(linked.status.success(), "{compiler:?}: {}", String::from_utf8_lossy(&linked.stderr));
+    folder.join(name)
+}
+
+fn own_a_log(compiler: Compiler, shared: bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let program = program(folder.path(), compiler, "standalone", shared);
+    let logs = folder.path().join("logs");
+    let run = Command::new(&program)
+        .arg(&logs)
+        .env("LD_LIBRARY_PATH", built("x").parent().unwrap())
+        .spawn_and_collect();
+    let (parent, output) = run;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{compiler:?} {}: {stderr}", output.status);
+    let child: i32 = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+
+    let lines = lines_of(&logs, parent);
+    the_anchor(&lines);
+    let texts: Vec<(&str, &str)> = lines
+        .iter()
+        .map(|line| envelope(line))
+        .filter(|(envelope, _)| envelope.func != b"emit_host_span" && envelope.func != b"clock_anchor")
+        .map(|(envelope, text)| (std::str::from_utf8(envelope.func).unwrap(), text))
+        .collect();
+    let from_the_header = texts[0];
+    assert!(from_the_header.1.ends_with("] from the header"), "{texts:?}");
+    let expected = [from_the_header, ("?", "not \u{fffd} text"), ("f", ""), from_the_header];
+    assert_eq!(texts[..4], expected);
+    assert!(texts[4].1.ends_with("] last words"));
+    let found = spans(&lines);
+    let seen: Vec<_> =
+        found.iter().map(|span| (span.name.as_str(), span.inv, span.hid, span.depth)).collect();
+    assert_eq!(
+        seen,
+        [
+            ("ext.standalone.inner", 1, 0xabc, 1),
+            ("standalone", 1, 0xabc, 0),
+            ("by.hand", 7, 8, i64::from(i32::MAX)),
+            ("ext.standalone.inner", 2, 0xabc, 1),
+            ("standalone", 2, 0xabc, 0),
+        ]
+    );
+    assert_eq!((found[2].dur, found[2].attrs.as_str()), (2, "k=v"));
+    let lines = lines_of(&logs, child);
+    the_anchor(&lines);
+    assert_eq!(lines.len(), 4, "{lines:#?}");
+}
+
+/// Runs a command and gives its pid with what it printed.
+trait SpawnAndCollect {
+    fn spawn_and_collect(&mut self) -> (i32, std::process::Output);
+}
+
+impl SpawnAndCollect for Command {
+    fn spawn_and_collect(&mut self) -> (i32, std::process::Output) {
+        use std::process::Stdio;
+        let child = self.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        (child.id() as i32, child.wait_with_output().unwrap())
+    }
+}
+
+#[test]
+fn a_program_of_c_or_cpp_owns_its_log_with_the_archive() {
+    for compiler in build::compilers() {
+        own_a_log(compiler, false);
+    }
+}
+
+#[test]
+fn a_program_owns_its_log_with_the_shared_library() {
+    own_a_log(build::compilers()[0], true);
+}
+
+#[test]
+fn a_program_binds_the_modules_that_it_loads() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = build_plugin(folder.path(), build::compilers()[0], &[]);
+    let text = "int dependent(void);\nvoid plugin_log(int n);\n\
+                __attribute__((visibility(\"default\"))) int dependent(void) { plugin_log(0); return 0; }\n";
+    let linked = ["-L.", "-Wl,-rpath,$ORIGIN", "-Wl,--no-as-needed", "-l:plugin.so"];
+    let flags = [&build::PLUGIN[..], &linked].concat();
+    let dependent = build::compile(
+        folder.path(),
+        build::compilers()[0],
+        &[("dependent.x", text)],
+        &flags,
+        "dependent.so",
+    )
+    .unwrap();
+    for compiler in build::compilers() {
+        let logs = tempfile::tempdir().unwrap();
+        let program = program(folder.path(), compiler, "loader", false);
+        let (pid, output) =
+            Command::new(program).args([logs.path(), &plugin, &dependent]).spawn_and_collect();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && stderr.is_empty(), "{compiler:?} {}: {stderr}", output.status);
+        let lines = lines_of(logs.path(), pid);
+        the_anchor(&lines);
+        assert_eq!((lines.len(), envelope(&lines[1]).1), (2, "[plugin.c:6] n=3"), "{lines:#?}");
+    }
+}
+
+#[test]
+fn the_header_has_the_layout_and_the_results_of_the_library() {
+    // What src/host_log.rs has, which no test can ask, since the library has no Rust interface.
+    const UNIT: &str = "
+        #include <simpler/host_log.h>
+        #ifdef __cplusplus
+        #define ASSERT static_assert
+        #else
+        #define ASSERT _Static_assert
+        #endif
+        ASSERT(sizeof(SimplerHostLogCounts) == 56, \"counts\");
+        ASSERT(offsetof(SimplerHostLogCounts, by_reason) == 16, \"by_reason\");
+        ASSERT(offsetof(SimplerHostLogCounts, reported) == 48, \"reported\");
+        ASSERT(SIMPLER_HOST_LOG_PANICKED == 8, \"results\");
+    ";
+    let folder = tempfile::tempdir().unwrap();
+    for compiler in build::compilers() {
+        let include = include();
+        build::compile(folder.path(), compiler, &[("layout.x", UNIT)], &["-c", &include], "layout.o")
+            .unwrap();
+    }
+}

@@ -1,0 +1,69 @@
+//! Two processes that have the same pid, each in a pid namespace of its own, and one log folder.
+
+#![cfg(feature = "host-strace")]
+
+mod support;
+mod tally;
+
+use simpler_host_log::{self as log, Config, DropReason, span};
+use support::{DRAIN, fork, in_own_process, reap};
+
+const RECORDS: u64 = 2000;
+
+/// In a process of its own: makes its next child the first process of a new pid namespace.
+fn enter_namespace() -> std::io::Result<()> {
+    // SAFETY: no memory involved. Who may not have a pid namespace may have one with a user namespace.
+    if unsafe { libc::unshare(libc::CLONE_NEWPID) } == 0 {
+        return Ok(());
+    }
+    // SAFETY: as above.
+    match unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+#[test]
+fn processes_of_the_same_pid_tear_and_lose_nothing_of_each_others() {
+    in_own_process("processes_of_the_same_pid_tear_and_lose_nothing_of_each_others", || {
+        let dir = tempfile::tempdir().unwrap();
+        let stages: Vec<i32> = (0..2)
+            .map(|number| {
+                fork(|| {
+                    if let Err(error) = enter_namespace() {
+                        return eprintln!("skipped: a pid namespace cannot be had: {error}");
+                    }
+                    reap(fork(|| {
+                        assert_eq!(log::pid(), 1);
+                        log::init(&Config { directory: Some(dir.path()), ..Config::default() }).unwrap();
+                        for record in 0..RECORDS {
+                            let id = number * RECORDS + record;
+                            if id.is_multiple_of(2) {
+                                log::log_warn!("id={id}")
+                            } else {
+                                drop(span!("same", id = id))
+                            }
+                        }
+                        log::prepare_to_fork(DRAIN).unwrap();
+                        assert_eq!(tally::only(DropReason::QueueFull, &log::counts()), 0);
+                    }));
+                })
+            })
+            .collect();
+        stages.into_iter().for_each(reap);
+        // Whatever their files are called.
+        let mut lines = Vec::new();
+        for entry in std::fs::read_dir(dir.path()).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            assert!(name.starts_with("host.1") && name.ends_with(".log"), "{name}");
+            lines.extend(support::lines(&std::fs::read(dir.path().join(name)).unwrap()));
+        }
+        if lines.is_empty() {
+            return;
+        }
+        let mut ids = tally::ids(&lines);
+        ids.sort_unstable();
+        assert_eq!(ids, (0..2 * RECORDS).collect::<Vec<u64>>());
+        assert_eq!(tally::anchors(&lines).len(), 2, "each its own");
+    });
+}
