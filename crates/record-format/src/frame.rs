@@ -23,12 +23,12 @@
 //!
 //! | offset | field | offset | field |
 //! |---|---|---|---|
-//! | 0 | kind: [`TEXT_FRAME`] | 16 | thread u64 |
-//! | 1 | level u8 | 24 | bytes of the function's name u16 |
-//! | 2 | flags u8: ticks 1, place 2, cut 4 | 26 | bytes of the file's name u16 |
-//! | 3 | 0 | 28 | bytes of the body u16 |
-//! | 4 | line u32 | 30 | function, file, body, raw |
-//! | 8 | mono_ns i64, or ticks | | |
+//! | 0 | kind: [`TEXT_FRAME`] | 6 | line u32 |
+//! | 1 | index of the level, and flags: ticks 32, place 64, cut 128 | 10 | mono_ns i64, or ticks |
+//! | 2 | bytes of the function's name u16 | 18 | thread u64 |
+//! | 4 | bytes of the file's name u16 | 26 | function, file, body, raw |
+//!
+//! Its head is no longer than the shortest envelope, so that what does not fit a frame does not fit its record.
 
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -155,28 +155,29 @@ pub fn read_span(frame: &[u8]) -> Option<SpanFields<'_>> {
         .map(|(_, _, span)| span)
 }
 
-const LEVEL_OFFSET: usize = 1;
-const FLAGS_OFFSET: usize = 2;
-const LINE_OFFSET: usize = 4;
-const STAMP_OFFSET: usize = 8;
-const TEXT_THREAD_OFFSET: usize = 16;
-const FUNC_LEN_OFFSET: usize = 24;
-const FILE_LEN_OFFSET: usize = 26;
-const BODY_LEN_OFFSET: usize = 28;
+const FLAGS_OFFSET: usize = 1;
+const FUNC_LEN_OFFSET: usize = 2;
+const FILE_LEN_OFFSET: usize = 4;
+const LINE_OFFSET: usize = 6;
+const STAMP_OFFSET: usize = 10;
+const TEXT_THREAD_OFFSET: usize = 18;
 
 /// The bytes of a text frame in front of the function's name.
-pub const TEXT_HEAD_BYTES: usize = 30;
+pub const TEXT_HEAD_BYTES: usize = 26;
 
-const TICKS_FLAG: u8 = 1;
-const PLACE_FLAG: u8 = 2;
-const CUT_FLAG: u8 = 4;
+const _: () = assert!(TEXT_HEAD_BYTES <= "[mono_ns=0][T0x0][INFO] : ".len());
+
+/// What all levels are multiples of, so that they fit beside the flags.
+const LEVEL_STEP: u8 = 5;
+const LEVEL_MASK: u8 = 0x1f;
+const TICKS_FLAG: u8 = 0x20;
+const PLACE_FLAG: u8 = 0x40;
+const CUT_FLAG: u8 = 0x80;
 
 /// A text frame in the making, in place: the function and the place first, then the body as it is written
-/// ([`fmt::Write`]), then the time. What does not fit a frame would not fit the record either: it is left out, and
-/// the record will be a cut one.
+/// ([`fmt::Write`]), then the time. What does not fit is left out, and the record will be a cut one.
 pub struct TextFrame {
     length: usize,
-    body_at: usize,
     flags: u8,
     bytes: [MaybeUninit<u8>; RECORD_BYTES],
 }
@@ -188,17 +189,15 @@ impl TextFrame {
     pub fn new(level: Level, func: &str, location: Option<Location<'_>>) -> TextFrame {
         let mut frame = TextFrame {
             length: TEXT_HEAD_BYTES,
-            body_at: 0,
-            flags: if location.is_some() { PLACE_FLAG } else { 0 },
+            flags: level as u8 / LEVEL_STEP | if location.is_some() { PLACE_FLAG } else { 0 },
             bytes: [const { MaybeUninit::uninit() }; RECORD_BYTES],
         };
-        frame.put(0, [TEXT_FRAME, level as u8, 0, 0]);
+        frame.put(0, [TEXT_FRAME]);
         frame.put(LINE_OFFSET, location.map_or(0, |place| place.line).to_ne_bytes());
         let func = frame.push(func.as_bytes());
         frame.put(FUNC_LEN_OFFSET, func.to_ne_bytes());
         let file = frame.push(location.map_or(b"", |place| place.file.as_bytes()));
         frame.put(FILE_LEN_OFFSET, file.to_ne_bytes());
-        frame.body_at = frame.length;
         frame
     }
 
@@ -209,7 +208,6 @@ impl TextFrame {
         self.put(FLAGS_OFFSET, [self.flags | if is_ticks { TICKS_FLAG } else { 0 }]);
         self.put(STAMP_OFFSET, stamp.to_ne_bytes());
         self.put(TEXT_THREAD_OFFSET, thread.to_ne_bytes());
-        self.put(BODY_LEN_OFFSET, ((self.length - self.body_at) as u16).to_ne_bytes());
         // SAFETY: the head is written field by field, `new` and the lines above leave no byte of it out, and
         // `push` has written everything from there to the length.
         unsafe { core::slice::from_raw_parts(self.bytes.as_ptr().cast(), self.length) }
@@ -276,7 +274,7 @@ pub fn encode_span_frame(
 pub fn last_tick(frame_or_text: &[u8]) -> Option<u64> {
     let at = match frame_or_text {
         [SPAN_TICKS_FRAME, ..] => MONO_NS_OFFSET,
-        [TEXT_FRAME, _, flags, ..] if flags & TICKS_FLAG != 0 => STAMP_OFFSET,
+        [TEXT_FRAME, flags, ..] if flags & TICKS_FLAG != 0 => STAMP_OFFSET,
         _ => return None,
     };
     frame_or_text.get(at..).and_then(|rest| rest.first_chunk()).map(|tick| u64::from_ne_bytes(*tick))
@@ -333,8 +331,7 @@ fn render_text_frame(
     let (head, rest) = frame.split_first_chunk::<TEXT_HEAD_BYTES>()?;
     let length = |at| usize::from(u16::from_ne_bytes(get(head, at)));
     let (func, rest) = rest.split_at_checked(length(FUNC_LEN_OFFSET))?;
-    let (file, rest) = rest.split_at_checked(length(FILE_LEN_OFFSET))?;
-    let body = rest.get(..length(BODY_LEN_OFFSET))?;
+    let (file, body) = rest.split_at_checked(length(FILE_LEN_OFFSET))?;
     let flags = head[FLAGS_OFFSET];
     let stamp = i64::from_ne_bytes(get(head, STAMP_OFFSET));
     let mono_ns = if flags & TICKS_FLAG != 0 { to_ns(stamp.cast_unsigned()) } else { stamp };
@@ -342,7 +339,7 @@ fn render_text_frame(
     line.envelope(
         mono_ns,
         u64::from_ne_bytes(get(head, TEXT_THREAD_OFFSET)),
-        Level::round_record(i32::from(head[LEVEL_OFFSET])),
+        Level::round_record(i32::from(flags & LEVEL_MASK) * i32::from(LEVEL_STEP)),
     );
     let place = (flags & PLACE_FLAG != 0).then(|| (file, u32::from_ne_bytes(get(head, LINE_OFFSET))));
     line.place(func, place);

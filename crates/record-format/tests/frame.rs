@@ -1,10 +1,14 @@
 //! The binary span frame: made by the thread that measures, rendered by the writer.
 
+use std::fmt::Write as _;
+
+use simpler_log_abi::Level;
 use simpler_record_format::frame::{
     FIRST_TEXT_BYTE, MONO_NS_OFFSET, PID_OFFSET, SPAN_FRAME, SPAN_FRAME_BYTES_MAX, SPAN_HEAD_BYTES,
-    THREAD_OFFSET, TID_OFFSET, encode_span_frame, render, set_thread_ids,
+    SPAN_TICKS_FRAME, TEXT_FRAME, THREAD_OFFSET, TID_OFFSET, TextFrame, begin_span, encode_span_frame,
+    end_span, last_tick, render, set_thread, set_thread_ids,
 };
-use simpler_record_format::{RECORD_BYTES, SpanFields, encode_span};
+use simpler_record_format::{Envelope, Location, RECORD_BYTES, SpanFields, encode_span, encode_text};
 
 const SPAN: SpanFields<'static> = SpanFields {
     pid: 0x0102_0304,
@@ -83,7 +87,7 @@ fn filling_in_ids_leaves_anything_but_a_span_frame_alone() {
     let text = [b'x'; 100];
     let short = framed(&SPAN)[..SPAN_HEAD_BYTES - 1].to_vec();
     let mut unknown = framed(&SPAN);
-    unknown[0] = SPAN_FRAME + 1;
+    unknown[0] = SPAN_TICKS_FRAME;
     for slot in [&text[..], &short, &unknown, &[]] {
         let mut patched = slot.to_vec();
         set_thread_ids(&mut patched, -1, -1);
@@ -106,11 +110,86 @@ fn text_passes_through_and_ends_in_one_newline() {
 #[test]
 fn what_is_neither_text_nor_a_known_frame_renders_to_nothing() {
     let frame = framed(&SPAN);
-    for kind in (0..FIRST_TEXT_BYTE).filter(|kind| *kind != SPAN_FRAME) {
+    for kind in (0..FIRST_TEXT_BYTE).filter(|kind| ![SPAN_FRAME, SPAN_TICKS_FRAME, TEXT_FRAME].contains(kind))
+    {
         let mut unknown = frame.clone();
         unknown[0] = kind;
         assert!(rendered(&unknown).is_empty(), "kind {kind}");
     }
+    for len in 0..frame.len() {
+        assert!(rendered(&frame[..len]).is_empty(), "cut to {len} bytes");
+    }
+}
+
+#[test]
+fn a_span_that_is_opened_and_ended_in_place_is_the_frame_that_the_encoder_writes() {
+    let mut open = [0xAA; 144];
+    set_thread(&mut open, SPAN.pid, 43, 0x7f00);
+    begin_span(&mut open, SPAN_FRAME, SPAN.inv, SPAN.hid, SPAN.depth, SPAN.ts, SPAN.name);
+    let size = end_span(&mut open, SPAN.ts + SPAN.dur, SPAN.attrs.len());
+    let frame = [&open[..size], SPAN.attrs].concat();
+    let mut expected = [0; RECORD_BYTES];
+    let span = SpanFields { tid: 43, ..SPAN };
+    let len = encode_span_frame(&mut expected, SPAN.ts + SPAN.dur, 0x7f00, &span);
+    assert_eq!(frame, expected[..len]);
+}
+
+#[test]
+fn a_frame_in_ticks_is_rendered_by_the_clock_that_it_is_given() {
+    let mut frame = framed(&SpanFields { ts: 1_000, ..SPAN });
+    frame[0] = SPAN_TICKS_FRAME;
+    frame[MONO_NS_OFFSET..MONO_NS_OFFSET + 8].copy_from_slice(&3_000_i64.to_ne_bytes());
+    assert_eq!(last_tick(&frame), Some(3_000));
+    let mut out = [0; RECORD_BYTES];
+    let len = render(&frame, &mut out, |tick| tick as i64 / 2 + 7);
+    let mut expected = [0; RECORD_BYTES];
+    let expected_len = encode_span(&mut expected, 1_507, 0x7f00, &SpanFields { ts: 507, dur: 1_000, ..SPAN });
+    assert_eq!(out[..len], expected[..expected_len]);
+}
+
+fn text(stamp: i64, is_ticks: bool, location: Option<Location<'_>>, body: &str) -> Vec<u8> {
+    let mut frame = TextFrame::new(Level::Warn, "run", location);
+    frame.write_str(body).unwrap();
+    frame.finish(stamp, is_ticks, 0x7f00).to_vec()
+}
+
+#[test]
+fn a_text_frame_has_the_documented_layout() {
+    let frame = text(0x0102_0304_0506_0708, true, Some(Location { file: "a.rs", line: 77 }), "body");
+    assert_eq!(frame[..2], [TEXT_FRAME, 6 | 0x20 | 0x40]);
+    assert_eq!(frame[2..6], [3_u16, 4].map(u16::to_ne_bytes).concat());
+    assert_eq!(frame[6..10], 77_u32.to_ne_bytes());
+    assert_eq!(frame[10..18], 0x0102_0304_0506_0708_i64.to_ne_bytes());
+    assert_eq!(frame[18..26], 0x7f00_u64.to_ne_bytes());
+    assert_eq!(&frame[26..], b"runa.rsbody");
+    assert_eq!(last_tick(&frame), Some(0x0102_0304_0506_0708));
+    assert_eq!(last_tick(&text(1, false, None, "body")), None);
+}
+
+#[test]
+fn a_text_frame_renders_to_the_record_that_the_encoder_writes() {
+    for location in [None, Some(Location { file: "dir/a.rs", line: 4_000_000_000 })] {
+        for length in (0..700).chain([5_000]) {
+            let body: String = "0123\n56789".chars().cycle().take(length).collect();
+            let mut expected = [0; RECORD_BYTES];
+            let envelope = Envelope { mono_ns: 123_456, thread: 0x7f00, level: Level::Warn, func: "run" };
+            let expected_len = encode_text(&mut expected, &envelope, location, format_args!("{body}"));
+            assert_eq!(rendered(&text(123_456, true, location, &body)), expected[..expected_len], "{length}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_text_frame_is_a_cut_record_even_with_the_shortest_envelope() {
+    let mut frame = TextFrame::new(Level::Info, "f", None);
+    frame.write_str(&"x".repeat(RECORD_BYTES)).unwrap();
+    let line = rendered(frame.finish(0, false, 0));
+    assert_eq!((line.len(), &line[510..]), (512, &b"~\n"[..]));
+}
+
+#[test]
+fn a_text_frame_whose_lengths_disagree_with_it_renders_to_nothing() {
+    let frame = text(1, false, Some(Location { file: "a.rs", line: 1 }), "");
     for len in 0..frame.len() {
         assert!(rendered(&frame[..len]).is_empty(), "cut to {len} bytes");
     }

@@ -25,9 +25,12 @@ pub(crate) fn in_own_process(test: &str, body: impl FnOnce()) {
     if std::env::var(ISOLATED).is_ok_and(|name| name == test) {
         return body();
     }
+    // Rings that its children leave behind go with this folder.
+    let shared_memory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(ISOLATED, test)
+        .env("SIMPLER_SHM", shared_memory.path())
         .output()
         .unwrap();
     let stdout = String::from_utf8_lossy(&output.stdout);

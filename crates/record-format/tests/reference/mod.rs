@@ -4,7 +4,11 @@
 #![allow(clippy::unwrap_used, reason = "clippy does not take the functions beside the tests for tests")]
 
 use simpler_log_abi::Level;
-use simpler_record_format::frame::{FIRST_TEXT_BYTE, SPAN_FRAME, encode_span_frame, render};
+use std::fmt::Write as _;
+
+use simpler_record_format::frame::{
+    FIRST_TEXT_BYTE, SPAN_FRAME, SPAN_TICKS_FRAME, TEXT_FRAME, TextFrame, encode_span_frame, render,
+};
 use simpler_record_format::{
     ATTRS_BYTES, CLOCK_ANCHOR_MARKER, DROP_REPORT_MARKER, ENVELOPE_START, Envelope, Input, NAME_BYTES,
     RECORD_BYTES, SPAN_MARKER, SPAN_WINDOW_BYTES, SpanFields, SpanParse, encode_clock_anchor,
@@ -204,7 +208,9 @@ pub(crate) fn check_render(bytes: &[u8]) {
     let mut out = [0; RECORD_BYTES];
     let len = render(bytes, &mut out, u64::cast_signed);
     match bytes.first() {
-        Some(&kind) if kind >= FIRST_TEXT_BYTE || kind == SPAN_FRAME && len > 0 => assert_line(&out[..len]),
+        Some(&kind) if kind >= FIRST_TEXT_BYTE || (SPAN_FRAME..=TEXT_FRAME).contains(&kind) && len > 0 => {
+            assert_line(&out[..len]);
+        }
         _ => assert_eq!(len, 0),
     }
 
@@ -230,6 +236,10 @@ pub(crate) fn check_render(bytes: &[u8]) {
     let len = encode_text(&mut out, &envelope, None, format_args!("{body}"));
     assert_line(&out[..len]);
     assert_eq!(out[..len], text_record(&envelope, &body));
+    let mut frame = TextFrame::new(envelope.level, envelope.func, None);
+    write!(frame, "{body}").unwrap();
+    let len = render(frame.finish(envelope.mono_ns, false, envelope.thread), &mut out, |_| unreachable!());
+    assert_eq!(out[..len], text_record(&envelope, &body));
 }
 
 /// Encodes a span directly and through a frame and compares both with the reference.
@@ -245,6 +255,16 @@ pub(crate) fn check_span_encoding(mono_ns: i64, thread: u64, fields: &SpanFields
     let mut out = [0xAA; RECORD_BYTES];
     let len = render(&frame[..frame_len], &mut out, u64::cast_signed);
     assert_eq!(String::from_utf8_lossy(&out[..len]), String::from_utf8_lossy(&expected));
+
+    // The same, its times taken from another clock.
+    let end = fields.ts.saturating_add(fields.dur);
+    if fields.dur >= 0 && end.checked_sub(fields.ts) == Some(fields.dur) {
+        let len = encode_span_frame(&mut frame, end, thread, fields);
+        frame[0] = SPAN_TICKS_FRAME;
+        let len = render(&frame[..len], &mut out, u64::cast_signed);
+        let expected = span_record(end, thread, fields);
+        assert_eq!(String::from_utf8_lossy(&out[..len]), String::from_utf8_lossy(&expected));
+    }
 }
 
 /// A record is at most 512 bytes and ends in a newline. (That it holds no other is the encoder's promise,
