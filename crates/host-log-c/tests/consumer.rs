@@ -7,6 +7,8 @@ extern crate host_log as simpler_host_log;
 mod support;
 
 use std::ffi::{c_char, c_int, c_void};
+use std::io::Read;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
@@ -279,6 +281,62 @@ fn a_full_disk_never_tears_a_line() {
         plugin.log_many(101, 5);
         let lines = lines_of(folder.path(), pid());
         assert_eq!((lines.len(), lost(state)), (3, [0, 0, 3, 0]));
+    });
+}
+
+extern "C" fn interrupt(_signal: c_int) {}
+
+#[test]
+fn an_interrupted_or_unready_stderr_still_gets_whole_records() {
+    in_own_process("an_interrupted_or_unready_stderr_still_gets_whole_records", || {
+        // Shared with the threads that log, and never unloaded under them.
+        let plugin: &Plugin = Box::leak(Box::new(Plugin::load()));
+        let state = lone_state(Threshold::WARN);
+        assert_eq!(plugin.bind(state), 0);
+        // SAFETY: an action of zeroes has no flags, so that calls are interrupted and not restarted.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = interrupt as *const () as usize;
+        // SAFETY: a valid action.
+        assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) }, 0);
+        for nonblocking in [0, libc::O_NONBLOCK] {
+            let mut ends = [0; 2];
+            // SAFETY: room for two descriptors.
+            assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) }, 0);
+            // SAFETY: one readable byte.
+            while unsafe { libc::write(ends[1], b"x".as_ptr().cast(), 1) } == 1 {}
+            for (end, flags) in [(ends[0], 0), (ends[1], nonblocking)] {
+                // SAFETY: flags of our own pipe.
+                assert_eq!(unsafe { libc::fcntl(end, libc::F_SETFL, flags) }, 0);
+            }
+            // SAFETY: duplicates descriptor 2.
+            let real_stderr = unsafe { libc::fcntl(2, libc::F_DUPFD_CLOEXEC, 3) };
+            // SAFETY: puts the pipe in the place of stderr.
+            assert_eq!(unsafe { libc::dup2(ends[1], 2) }, 2);
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let writer = std::thread::spawn(move || {
+                // SAFETY: no preconditions.
+                sender.send(unsafe { libc::pthread_self() }).unwrap();
+                plugin.log_many(1, 3);
+            });
+            let thread = receiver.recv().unwrap();
+            for _ in 0..1000 {
+                // SAFETY: the thread waits for the pipe, which stays full until it is read below.
+                assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
+                std::thread::yield_now();
+            }
+            // SAFETY: the reading end, which is ours alone.
+            let mut reading = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(ends[0]) });
+            let (mut bytes, mut piece) = (Vec::new(), [0; 4096]);
+            while !bytes.ends_with(b"record 3 of the plugin\n") {
+                let taken = reading.read(&mut piece).unwrap();
+                bytes.extend(&piece[..taken]);
+            }
+            writer.join().unwrap();
+            // SAFETY: puts the real stderr back.
+            assert_eq!(unsafe { libc::dup2(real_stderr, 2) }, 2);
+            let records = lines(&bytes[bytes.iter().take_while(|byte| **byte == b'x').count()..]);
+            assert_eq!((records.len(), lost(state)), (3, [0; 4]), "{records:#?}");
+        }
     });
 }
 

@@ -136,6 +136,14 @@ fn a_fork_in_a_quiesce_that_holds_duplicates_and_loses_nothing_unseen() {
 fn a_fork_without_a_quiesce_costs_the_child_its_own_records_only() {
     in_own_process("a_fork_without_a_quiesce_costs_the_child_its_own_records_only", || {
         let dir = log_to_folder();
+        // Losses of the parent, which no child may take for its own.
+        log::prepare_to_fork(DRAIN).unwrap();
+        let away = dir.path().with_extension("away");
+        std::fs::rename(dir.path(), &away).unwrap();
+        (0..3).for_each(|_| log_one());
+        std::fs::rename(&away, dir.path()).unwrap();
+        log::start_writer().unwrap();
+        assert_eq!(log::counts().dropped, 3);
         let mut children = Vec::new();
         let submitted = under_load(|| {
             for round in 0..rounds() {

@@ -47,18 +47,20 @@ fn a_pipe_gets_one_write_for_each_record_and_a_whole_one() {
                 log::flush(DRAIN).unwrap();
             });
             drop(writer);
-            let mut packet = [0; 65_536];
-            let mut all = Vec::new();
+            let mut packets = Vec::new();
             loop {
+                let mut packet = vec![0; 65_536];
                 let size = reader.read(&mut packet).unwrap();
                 if size == 0 {
                     break;
                 }
-                assert_eq!(lines(&packet[..size]).len(), 1, "one write, one record");
-                all.extend_from_slice(&packet[..size]);
+                packets.push(packet[..size].to_vec());
             }
             reap(child);
-            let lines = lines(&all);
+            for packet in &packets {
+                assert_eq!(lines(packet).len(), 1, "one write, one record");
+            }
+            let lines = lines(&packets.concat());
             assert_eq!(tally::ids(&lines), (0..RECORDS).collect::<Vec<u64>>());
             assert_eq!(lines.len() as u64, RECORDS + 1);
         }
