@@ -9,8 +9,9 @@
  *         }
  *     }
  *
- * A span is a local object: it ends on every path out of its block, in C by the compiler's cleanup attribute,
- * in C++ by a destructor (so also when an exception passes). longjmp over it leaves it without a record and
+ * A span is a local object: it ends on every path out of its block, by the compiler's cleanup attribute, in
+ * C++ also when an exception passes; simpler::SpanScope and simpler::InvocationScope are the same as C++ objects.
+ * The macros that declare stand where a declaration may stand. longjmp over it leaves it without a record and
  * the thread's nesting one too deep until the enclosing span ends.
  *
  * While TIMING is muted a span reads no clock and evaluates neither its name nor its attributes; the decision
@@ -89,39 +90,28 @@ static inline SimplerSpanContext *simpler_span_context(void) {
 }
 
 /* Begins a span; while TIMING is muted, one that does nothing. End it on the same thread, inner ones first. */
-SIMPLER_LOG_SHARED SimplerSpanScope simpler_span_begin(const char *name);
-SIMPLER_LOG_SHARED SimplerSpanScope simpler_span_begin(const char *name) {
-    SimplerSpanScope span = {name, 0, 0, 0};
+SIMPLER_LOG_SHARED void simpler_span_begin(SimplerSpanScope *span, const char *name);
+SIMPLER_LOG_SHARED void simpler_span_begin(SimplerSpanScope *span, const char *name) {
     SimplerSpanContext *context;
-    if (!unified_log_host_span_enabled()) {
-        return span;
+    span->is_open = unified_log_host_span_enabled();
+    if (!span->is_open) {
+        return;
     }
     context = simpler_span_context();
-    if (context != NULL) {
-        span.depth = context->depth;
-        context->depth = span.depth == INT32_MAX ? INT32_MAX : span.depth + 1;
+    span->name = name;
+    span->depth = context == NULL ? 0 : context->depth;
+    if (context != NULL && context->depth != INT32_MAX) {
+        context->depth++;
     }
-    span.is_open = 1;
-    span.ts = simpler_log_monotonic_ns();
-    return span;
+    span->ts = simpler_log_monotonic_ns();
 }
 
-/* A span that does nothing at its end. */
-static inline SimplerSpanScope simpler_span_muted(void) {
-    SimplerSpanScope span = {NULL, 0, 0, 0};
-    return span;
-}
-
-/* Ends a span: its record is emitted, the nesting is what it was. A second end does nothing. */
+/* What simpler_span_end and its like do with a span that is open. */
 SIMPLER_LOG_SHARED void simpler_span_end_with(SimplerSpanScope *span, const char *attrs);
 SIMPLER_LOG_SHARED void simpler_span_end_with(SimplerSpanScope *span, const char *attrs) {
     SimplerHostSpan event = {0, 0, 0, 0, 0, 0, NULL, NULL};
     SimplerSpanContext *context;
-    int64_t end_ns;
-    if (!span->is_open) {
-        return;
-    }
-    end_ns = simpler_log_monotonic_ns();
+    int64_t end_ns = simpler_log_monotonic_ns();
     span->is_open = 0;
     context = simpler_span_context();
     if (context != NULL) {
@@ -137,36 +127,35 @@ SIMPLER_LOG_SHARED void simpler_span_end_with(SimplerSpanScope *span, const char
     simpler_log_emit_span(end_ns, &event);
 }
 
-static inline void simpler_span_end(SimplerSpanScope *span) { simpler_span_end_with(span, NULL); }
+/* Ends a span: its record is emitted, the nesting is what it was. A second end does nothing. */
+static inline void simpler_span_end(SimplerSpanScope *span) {
+    if (span->is_open) {
+        simpler_span_end_with(span, NULL);
+    }
+}
 
 /* Begins a span with attributes, formatted before the clock is read: that time is not the span's. What does
  * not fit 192 bytes is cut and marked ~ in the record. */
-SIMPLER_LOG_SHARED SIMPLER_LOG_PRINTF(2, 3) SimplerAttributedSpanScope
-    simpler_span_begin_attrs(const char *name, const char *fmt, ...);
-SIMPLER_LOG_SHARED SimplerAttributedSpanScope simpler_span_begin_attrs(const char *name, const char *fmt, ...) {
-    SimplerAttributedSpanScope scope;
+SIMPLER_LOG_SHARED SIMPLER_LOG_PRINTF(3, 4) void simpler_span_begin_attrs(SimplerAttributedSpanScope *scope,
+                                                                            const char *name, const char *fmt, ...);
+SIMPLER_LOG_SHARED void simpler_span_begin_attrs(SimplerAttributedSpanScope *scope, const char *name,
+                                                 const char *fmt, ...) {
     int saved_errno = errno;
-    scope.attrs[0] = 0;
+    scope->attrs[0] = 0;
     if (unified_log_host_span_enabled() && fmt != NULL) {
         va_list arguments;
         va_start(arguments, fmt);
-        vsnprintf(scope.attrs, sizeof scope.attrs, fmt, arguments);
+        vsnprintf(scope->attrs, sizeof scope->attrs, fmt, arguments);
         va_end(arguments);
     }
-    scope.span = simpler_span_begin(name);
     errno = saved_errno;
-    return scope;
-}
-
-static inline SimplerAttributedSpanScope simpler_span_muted_attrs(void) {
-    SimplerAttributedSpanScope scope;
-    scope.span = simpler_span_muted();
-    scope.attrs[0] = 0;
-    return scope;
+    simpler_span_begin(&scope->span, name);
 }
 
 static inline void simpler_span_end_attrs(SimplerAttributedSpanScope *scope) {
-    simpler_span_end_with(&scope->span, scope->attrs);
+    if (scope->span.is_open) {
+        simpler_span_end_with(&scope->span, scope->attrs);
+    }
 }
 
 /* Begins an invocation with a number of its own and opens its root span at depth 0. The number is drawn even
@@ -189,7 +178,7 @@ SIMPLER_LOG_SHARED SimplerInvocationScope simpler_invocation_begin(const char *n
         context->hid = hid;
         context->depth = 0;
     }
-    scope.root = simpler_span_begin(name);
+    simpler_span_begin(&scope.root, name);
     if (context != NULL && !scope.root.is_open) {
         context->depth = 1;
     }
@@ -214,14 +203,20 @@ SIMPLER_LOG_SHARED void simpler_invocation_end(SimplerInvocationScope *scope) {
 #endif
 
 /* For a span that is no block: SIMPLER_SPAN_BEGIN declares `variable`, SIMPLER_SPAN_END ends it. */
-#define SIMPLER_SPAN_BEGIN(variable, name) \
-    SimplerSpanScope variable = unified_log_host_span_enabled() ? simpler_span_begin(name) : simpler_span_muted()
+#define SIMPLER_SPAN_BEGIN(variable, name)     \
+    SimplerSpanScope variable;                 \
+    if (unified_log_host_span_enabled()) {     \
+        simpler_span_begin(&(variable), name); \
+    } else                                     \
+        (variable).is_open = 0
 #define SIMPLER_SPAN_END(variable) simpler_span_end(&(variable))
 /* SIMPLER_SPAN_BEGIN_ATTRS(variable, name, "format", ...); ended by SIMPLER_SPAN_END_ATTRS. */
-#define SIMPLER_SPAN_BEGIN_ATTRS(variable, ...)                                                            \
-    SimplerAttributedSpanScope variable = unified_log_host_span_enabled()                                   \
-                                              ? simpler_span_begin_attrs(__VA_ARGS__)                       \
-                                              : simpler_span_muted_attrs()
+#define SIMPLER_SPAN_BEGIN_ATTRS(variable, ...)             \
+    SimplerAttributedSpanScope variable;                    \
+    if (unified_log_host_span_enabled()) {                  \
+        simpler_span_begin_attrs(&(variable), __VA_ARGS__); \
+    } else                                                  \
+        (variable).span.is_open = 0
 #define SIMPLER_SPAN_END_ATTRS(variable) simpler_span_end_attrs(&(variable))
 /* SIMPLER_INVOCATION_BEGIN(variable, name, hid) and its end. */
 #define SIMPLER_INVOCATION_BEGIN(variable, name, hid) \
@@ -235,26 +230,13 @@ namespace simpler {
 /* An open span that ends with its scope. */
 class SpanScope {
   public:
-    explicit SpanScope(const char *name) : scope_(simpler_span_begin(name)) {}
-    explicit SpanScope(const SimplerSpanScope &scope) : scope_(scope) {}
+    explicit SpanScope(const char *name) { simpler_span_begin(&scope_, name); }
     ~SpanScope() { simpler_span_end(&scope_); }
     SpanScope(const SpanScope &) = delete;
     SpanScope &operator=(const SpanScope &) = delete;
 
   private:
     SimplerSpanScope scope_;
-};
-
-/* An open span with attributes; the macro makes it, so that they are not evaluated while muted. */
-class AttributedSpanScope {
-  public:
-    explicit AttributedSpanScope(const SimplerAttributedSpanScope &scope) : scope_(scope) {}
-    ~AttributedSpanScope() { simpler_span_end_attrs(&scope_); }
-    AttributedSpanScope(const AttributedSpanScope &) = delete;
-    AttributedSpanScope &operator=(const AttributedSpanScope &) = delete;
-
-  private:
-    SimplerAttributedSpanScope scope_;
 };
 
 /* An open invocation that ends with its scope. */
@@ -271,29 +253,20 @@ class InvocationScope {
 
 } // namespace simpler
 
-#define SIMPLER_SPAN(name)                                                                                   \
-    ::simpler::SpanScope SIMPLER_STRACE_LOCAL(unified_log_host_span_enabled() ? simpler_span_begin(name)     \
-                                                                              : simpler_span_muted())
-#define SIMPLER_SPAN_ATTRS(...)                                                                              \
-    ::simpler::AttributedSpanScope SIMPLER_STRACE_LOCAL(unified_log_host_span_enabled()                      \
-                                                            ? simpler_span_begin_attrs(__VA_ARGS__)          \
-                                                            : simpler_span_muted_attrs())
-#define SIMPLER_INVOCATION(name, hid) ::simpler::InvocationScope SIMPLER_STRACE_LOCAL((name), (hid))
-
-#else
+#endif
 
 /* A span until the end of the block. */
-#define SIMPLER_SPAN(name) \
-    __attribute__((unused, cleanup(simpler_span_end))) SIMPLER_SPAN_BEGIN(SIMPLER_STRACE_LOCAL, name)
+#define SIMPLER_SPAN(name) SIMPLER_SPAN_SCOPE(SIMPLER_STRACE_LOCAL, name)
+#define SIMPLER_SPAN_SCOPE(variable, name) \
+    __attribute__((unused, cleanup(simpler_span_end))) SIMPLER_SPAN_BEGIN(variable, name)
 /* SIMPLER_SPAN_ATTRS(name, "key=%d other=%s", ...): the same with attributes. */
-#define SIMPLER_SPAN_ATTRS(...) \
-    __attribute__((unused, cleanup(simpler_span_end_attrs))) SIMPLER_SPAN_BEGIN_ATTRS(SIMPLER_STRACE_LOCAL, __VA_ARGS__)
+#define SIMPLER_SPAN_ATTRS(...) SIMPLER_SPAN_ATTRS_SCOPE(SIMPLER_STRACE_LOCAL, __VA_ARGS__)
+#define SIMPLER_SPAN_ATTRS_SCOPE(variable, ...) \
+    __attribute__((unused, cleanup(simpler_span_end_attrs))) SIMPLER_SPAN_BEGIN_ATTRS(variable, __VA_ARGS__)
 /* An invocation of the callable `hid` until the end of the block, with its root span. */
-#define SIMPLER_INVOCATION(name, hid)               \
-    __attribute__((unused, cleanup(simpler_invocation_end))) \
-        SIMPLER_INVOCATION_BEGIN(SIMPLER_STRACE_LOCAL, name, hid)
-
-#endif
+#define SIMPLER_INVOCATION(name, hid) SIMPLER_INVOCATION_SCOPE(SIMPLER_STRACE_LOCAL, name, hid)
+#define SIMPLER_INVOCATION_SCOPE(variable, name, hid) \
+    __attribute__((unused, cleanup(simpler_invocation_end))) SIMPLER_INVOCATION_BEGIN(variable, name, hid)
 
 #else /* compiled out */
 

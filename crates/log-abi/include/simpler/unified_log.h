@@ -253,14 +253,25 @@ static inline void simpler_log_byte(simpler_log_line *line, char byte) { simpler
 
 #define SIMPLER_LOG_LITERAL(line, text) simpler_log_bytes((line), (text), sizeof(text) - 1)
 
-SIMPLER_LOG_SHARED void simpler_log_number(simpler_log_line *line, uint64_t value, unsigned base);
-SIMPLER_LOG_SHARED void simpler_log_number(simpler_log_line *line, uint64_t value, unsigned base) {
-    char digits[20]; /* of the largest, to base 10 */
+/* Two functions, since dividing by a constant is no division. */
+SIMPLER_LOG_SHARED void simpler_log_decimal(simpler_log_line *line, uint64_t value);
+SIMPLER_LOG_SHARED void simpler_log_decimal(simpler_log_line *line, uint64_t value) {
+    char digits[20]; /* of the largest */
     size_t at = sizeof digits;
     do {
-        unsigned digit = (unsigned)(value % base);
-        digits[--at] = (char)(digit < 10 ? '0' + digit : 'a' + (digit - 10));
-        value /= base;
+        digits[--at] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value != 0);
+    simpler_log_bytes(line, digits + at, sizeof digits - at);
+}
+
+SIMPLER_LOG_SHARED void simpler_log_hex(simpler_log_line *line, uint64_t value);
+SIMPLER_LOG_SHARED void simpler_log_hex(simpler_log_line *line, uint64_t value) {
+    char digits[16];
+    size_t at = sizeof digits;
+    do {
+        digits[--at] = "0123456789abcdef"[value & 15];
+        value >>= 4;
     } while (value != 0);
     simpler_log_bytes(line, digits + at, sizeof digits - at);
 }
@@ -269,7 +280,7 @@ static inline void simpler_log_signed(simpler_log_line *line, int64_t value) {
     if (value < 0) {
         simpler_log_byte(line, '-');
     }
-    simpler_log_number(line, value < 0 ? UINT64_C(0) - (uint64_t)value : (uint64_t)value, 10);
+    simpler_log_decimal(line, value < 0 ? UINT64_C(0) - (uint64_t)value : (uint64_t)value);
 }
 
 /* Ends the record. One that does not fit with its newline is cut to 512 bytes and marked. */
@@ -288,7 +299,7 @@ static inline void simpler_log_envelope(simpler_log_line *line, int64_t mono_ns,
     SIMPLER_LOG_LITERAL(line, "[mono_ns=");
     simpler_log_signed(line, mono_ns);
     SIMPLER_LOG_LITERAL(line, "][T0x");
-    simpler_log_number(line, thread, 16);
+    simpler_log_hex(line, thread);
     SIMPLER_LOG_LITERAL(line, "][");
     simpler_log_bytes(line, name, strlen(name));
     SIMPLER_LOG_LITERAL(line, "] ");
@@ -326,20 +337,22 @@ SIMPLER_LOG_SHARED size_t simpler_log_encode_text(char *out, int64_t mono_ns, ui
             simpler_log_byte(&line, (file[at] == '\n' || file[at] == '\r') ? ' ' : file[at]);
         }
         simpler_log_byte(&line, ':');
-        simpler_log_number(&line, line_number < 0 ? 0 : (uint64_t)line_number, 10);
+        simpler_log_decimal(&line, line_number < 0 ? 0 : (uint64_t)line_number);
         SIMPLER_LOG_LITERAL(&line, "] ");
     }
     if (size != 0 && body[size - 1] == '\n' && !is_cut) {
         size--;
     }
     for (at = 0; at < size; at++) {
-        if (body[at] == '\n') {
-            SIMPLER_LOG_LITERAL(&line, "\\n");
-        } else if (body[at] == '\r') {
-            SIMPLER_LOG_LITERAL(&line, "\\r");
-        } else {
-            simpler_log_byte(&line, body[at]);
+        size_t plain = at;
+        while (plain < size && body[plain] != '\n' && body[plain] != '\r') {
+            plain++;
         }
+        simpler_log_bytes(&line, body + at, plain - at);
+        if (plain < size) {
+            simpler_log_bytes(&line, body[plain] == '\n' ? "\\n" : "\\r", 2);
+        }
+        at = plain;
     }
     if (is_cut) {
         simpler_log_byte(&line, '~');
@@ -424,9 +437,9 @@ SIMPLER_LOG_SHARED size_t simpler_log_encode_span(char *out, int64_t mono_ns, ui
     SIMPLER_LOG_LITERAL(&line, " tid=");
     simpler_log_signed(&line, tid);
     SIMPLER_LOG_LITERAL(&line, " inv=");
-    simpler_log_number(&line, span->inv, 10);
+    simpler_log_decimal(&line, span->inv);
     SIMPLER_LOG_LITERAL(&line, " hid=");
-    simpler_log_number(&line, span->hid, 16);
+    simpler_log_hex(&line, span->hid);
     SIMPLER_LOG_LITERAL(&line, " depth=");
     simpler_log_signed(&line, span->depth);
     SIMPLER_LOG_LITERAL(&line, " name=");
