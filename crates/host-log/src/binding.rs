@@ -11,8 +11,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 use simpler_log_abi::{PRODUCERS_CLOSED, SimplerHostLogState, Threshold};
 
-use crate::destination::{BINDING, BOUND as DIRECTORY_BOUND, UNBOUND};
-use crate::identity;
+use crate::{directory, identity};
 
 /// [`bind_state`]: done.
 pub const BOUND: c_int = 0;
@@ -81,11 +80,11 @@ const SETTLING_YIELDS: u32 = 1_000;
 fn sanitise(state: &SimplerHostLogState, pid: i32) {
     // "This process's anchor is being emitted", for ever.
     settle(&state.clock_anchor_pid, -pid, 0);
-    let directory = &state.log_directory_bound;
-    if ![UNBOUND, BINDING, DIRECTORY_BOUND].contains(&directory.load(Ordering::Relaxed)) {
-        directory.store(UNBOUND, Ordering::Relaxed);
+    let bound = &state.log_directory_bound;
+    if ![directory::UNBOUND, directory::BINDING, directory::BOUND].contains(&bound.load(Ordering::Relaxed)) {
+        bound.store(directory::UNBOUND, Ordering::Relaxed);
     }
-    settle(directory, BINDING, UNBOUND);
+    settle(bound, directory::BINDING, directory::UNBOUND);
     // A gate that is closed although nobody owns a sink.
     let gate: &AtomicU64 = &state.sink_producer_state;
     let is_shut = || gate.load(Ordering::Relaxed) != 0 && state.sink_owner_pid.load(Ordering::Relaxed) == 0;

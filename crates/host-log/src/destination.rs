@@ -19,15 +19,11 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use simpler_log_abi::{LOG_DIRECTORY_BYTES, SimplerHostLogState};
 use simpler_record_format::RECORD_BYTES;
 
+use crate::directory::DirectoryClaim;
 use crate::error::{Error, ErrorKind};
 use crate::identity::{monotonic_ns, pid};
 use crate::region::{self, Region};
 use crate::{anchor_record, state};
-
-/// The values of the state's `log_directory_bound`.
-pub(crate) const UNBOUND: i32 = 0;
-pub(crate) const BINDING: i32 = -1;
-pub(crate) const BOUND: i32 = 1;
 
 /// Room for the directory, `/host.`, a pid, `.log` and a zero.
 const PATH_BYTES: usize = LOG_DIRECTORY_BYTES + 32;
@@ -45,26 +41,16 @@ pub(crate) fn bind(directory: &Path) -> Result<bool, Error> {
         return Err(Error::new(ErrorKind::DirectoryPath));
     }
     std::fs::create_dir_all(&absolute).map_err(|e| Error::from_io(ErrorKind::Directory, e))?;
-    // ORDERING: Acquire; only one caller gets past this, and readers wait for the Release below.
-    if state
-        .log_directory_bound
-        .compare_exchange(UNBOUND, BINDING, Ordering::Acquire, Ordering::Relaxed)
-        .is_err()
-    {
-        return Ok(false);
-    }
-    for (byte, place) in bytes.iter().chain(&[0]).zip(&state.log_directory) {
-        place.store(*byte, Ordering::Relaxed);
-    }
-    // ORDERING: Release pairs with the Acquire in `is_bound`: who sees 1 sees the whole path.
-    state.log_directory_bound.store(BOUND, Ordering::Release);
-    Ok(true)
+    Ok(DirectoryClaim::new(&state.log_directory_bound).bind(|| {
+        for (byte, place) in bytes.iter().chain(&[0]).zip(&state.log_directory) {
+            place.store(*byte, Ordering::Relaxed);
+        }
+    }))
 }
 
 /// Whether a directory is bound. Then every record goes there.
 pub(crate) fn is_bound(state: &SimplerHostLogState) -> bool {
-    // ORDERING: Acquire pairs with the Release in `bind`.
-    state.log_directory_bound.load(Ordering::Acquire) == BOUND
+    DirectoryClaim::new(&state.log_directory_bound).is_bound()
 }
 
 /// Writes one record to stderr with one `write`, which a pipe takes whole or not at all. Gives whether it did.

@@ -24,6 +24,7 @@ use simpler_log_abi::{
 use simpler_record_format::{DropReport, Envelope, RECORD_BYTES, encode_drop_report, encode_text};
 
 use crate::admission::Gate;
+use crate::directory::DirectoryClaim;
 use crate::emit::{enabled, ensure_anchor, set_threshold, try_write_synchronously};
 use crate::error::{DrainTimeout, Error, ErrorKind};
 use crate::identity::{begin_life, map_life_page, monotonic_ns, pid, thread_handle};
@@ -550,13 +551,7 @@ fn forget_the_parent(state: &SimplerHostLogState, parent: i32, me: i32) {
     // ORDERING: Relaxed, as all of these: the Release below is for those who wait.
     state.sink_producer_state.store(0, Ordering::Relaxed);
     // Another thread of the parent may have been in the middle of binding.
-    let half_bound = (destination::BINDING, destination::UNBOUND);
-    let _ = state.log_directory_bound.compare_exchange(
-        half_bound.0,
-        half_bound.1,
-        Ordering::Relaxed,
-        Ordering::Relaxed,
-    );
+    DirectoryClaim::new(&state.log_directory_bound).forget_half_bound();
     state.clock_anchor_pid.store(0, Ordering::Relaxed);
     // ORDERING: Release pairs with the Acquire loads in `entered_process`.
     state.sink_process_pid.store(me, Ordering::Release);

@@ -40,6 +40,8 @@ pub mod admission;
 #[doc(hidden)]
 pub mod anchor;
 #[doc(hidden)]
+pub mod directory;
+#[doc(hidden)]
 pub mod queue;
 #[doc(hidden)]
 pub mod sync;
@@ -68,16 +70,16 @@ mod macros;
 mod region;
 #[cfg(not(loom))]
 mod span;
-#[cfg(all(any(feature = "log", feature = "tracing"), not(loom)))]
-mod target;
-#[cfg(all(feature = "tracing", not(loom)))]
-pub mod tracing_layer;
 #[cfg(not(loom))]
 mod stack;
+#[cfg(all(any(feature = "log", feature = "tracing"), not(loom)))]
+mod target;
 #[cfg(not(loom))]
 mod thread;
 #[cfg(not(loom))]
 mod ticks;
+#[cfg(all(feature = "tracing", not(loom)))]
+pub mod tracing_layer;
 #[cfg(not(loom))]
 mod writer;
 

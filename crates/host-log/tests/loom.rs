@@ -12,6 +12,7 @@ use loom::thread;
 
 use simpler_host_log::admission::Gate;
 use simpler_host_log::anchor::AnchorClaim;
+use simpler_host_log::directory::DirectoryClaim;
 use simpler_host_log::queue::{Ring, Run};
 use simpler_host_log::wake::Doorbell;
 use simpler_log_abi::{DropReason, PRODUCERS_CLOSED};
@@ -414,5 +415,33 @@ fn an_anchor_lost_by_the_writer_is_not_taken_for_done() {
         AnchorClaim::new(&word).finish(PID);
         writer.join().unwrap();
         assert_eq!(word.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn the_first_directory_wins_and_nobody_sees_half_a_path() {
+    model(|| {
+        let shared = Arc::new((AtomicI32::new(0), UnsafeCell::new([0_u8; 2])));
+        let binders: Vec<_> = [b'a', b'b']
+            .map(|name| {
+                let shared = shared.clone();
+                thread::spawn(move || {
+                    DirectoryClaim::new(&shared.0).bind(|| {
+                        // SAFETY: one claim at a time; loom checks that it is.
+                        shared.1.with_mut(|path| unsafe { *path = [name; 2] });
+                    })
+                })
+            })
+            .into();
+        if DirectoryClaim::new(&shared.0).is_bound() {
+            // SAFETY: once it is bound nobody writes; loom checks that nobody does.
+            let path = shared.1.with(|path| unsafe { *path });
+            assert!(path == *b"aa" || path == *b"bb");
+        }
+        let won: Vec<bool> = binders.into_iter().map(|binder| binder.join().unwrap()).collect();
+        assert_eq!(won.iter().filter(|won| **won).count(), 1);
+        // SAFETY: nobody else is left.
+        let path = shared.1.with(|path| unsafe { *path });
+        assert_eq!(path, if won[0] { *b"aa" } else { *b"bb" });
     });
 }

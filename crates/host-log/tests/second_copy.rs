@@ -1,0 +1,233 @@
+//! Two private copies of the logger in one process: the program's, which owns the log, and a shared object's.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail where it stands")]
+
+mod support;
+
+use std::ffi::{CString, c_int, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use simpler_host_log::{self as log, Config, SimplerHostLogState, Threshold};
+use support::{
+    DRAIN, deferred_log_to_folder, fork, in_own_process, lines_of, log_to_folder, reap, spans, the_anchor,
+};
+
+/// The loaded shared object; unloaded when it is dropped.
+struct Plugin {
+    handle: *mut c_void,
+}
+
+impl Plugin {
+    fn load() -> Plugin {
+        let path = CString::new(built().as_os_str().as_bytes()).unwrap();
+        // SAFETY: a library of ours, whose constructors do nothing.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        assert!(!handle.is_null(), "{path:?}");
+        Plugin { handle }
+    }
+
+    fn loaded_and_bound() -> Plugin {
+        let plugin = Plugin::load();
+        assert_eq!(plugin.bind(log::state()), 0);
+        plugin
+    }
+
+    fn symbol(&self, name: &str) -> *mut c_void {
+        let name = CString::new(name).unwrap();
+        // SAFETY: the handle is open.
+        let symbol = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        assert!(!symbol.is_null(), "{name:?}");
+        symbol
+    }
+
+    fn bind(&self, state: *const SimplerHostLogState) -> c_int {
+        type Bind = unsafe extern "C" fn(*mut SimplerHostLogState) -> c_int;
+        // SAFETY: that is the symbol's type.
+        let bind =
+            unsafe { std::mem::transmute::<*mut c_void, Bind>(self.symbol("simpler_host_log_bind_state")) };
+        // SAFETY: null, or a state that lives longer than the plugin.
+        unsafe { bind(state.cast_mut()) }
+    }
+
+    fn text(&self, number: c_int) {
+        // SAFETY: that is the symbol's type.
+        let text =
+            unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(c_int)>(self.symbol("plugin_text")) };
+        text(number);
+    }
+
+    fn span(&self, inside: Option<extern "C" fn()>) {
+        type Span = extern "C" fn(Option<extern "C" fn()>);
+        // SAFETY: that is the symbol's type.
+        let span = unsafe { std::mem::transmute::<*mut c_void, Span>(self.symbol("plugin_span")) };
+        span(inside);
+    }
+
+    fn invocation(&self) -> u64 {
+        // SAFETY: that is the symbol's type.
+        let run = unsafe {
+            std::mem::transmute::<*mut c_void, extern "C" fn() -> u64>(self.symbol("plugin_invocation"))
+        };
+        run()
+    }
+
+    fn ask(&self, name: &str) -> c_int {
+        // SAFETY: all that are asked by name have this type.
+        let ask = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(self.symbol(name)) };
+        ask()
+    }
+}
+
+impl Drop for Plugin {
+    fn drop(&mut self) {
+        // SAFETY: opened by `load`, and nothing of it is in use.
+        assert_eq!(unsafe { libc::dlclose(self.handle) }, 0);
+    }
+}
+
+/// The shared object, which cargo builds with the tests.
+fn built() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let path = tests.parent().unwrap().parent().unwrap().join("examples/libbound_plugin.so");
+    assert!(path.exists(), "{} is not built: run the tests without --test", path.display());
+    path
+}
+
+#[test]
+fn an_unbound_copy_says_nothing_and_a_refused_one_stays_unbound() {
+    in_own_process("an_unbound_copy_says_nothing_and_a_refused_one_stays_unbound", || {
+        let dir = log_to_folder();
+        let plugin = Plugin::load();
+        assert_eq!(plugin.bind(std::ptr::null()), log::BIND_NULL);
+        let off_ladder = SimplerHostLogState::new(Threshold::TIMING);
+        off_ladder.threshold.store(26, Ordering::Relaxed);
+        assert_eq!(plugin.bind(&raw const off_ladder), log::BIND_OFF_LADDER);
+        plugin.text(1);
+        plugin.span(None);
+        log::flush(DRAIN).unwrap();
+        assert_eq!(lines_of(dir.path(), log::pid()).len(), 1, "the owner's anchor");
+    });
+}
+
+#[test]
+fn spans_of_two_copies_nest_and_never_share_an_invocation() {
+    in_own_process("spans_of_two_copies_nest_and_never_share_an_invocation", || {
+        extern "C" fn inside() {
+            let _span = log::span!("simpler_run.plugin.back");
+        }
+        let dir = log_to_folder();
+        let plugin = Plugin::loaded_and_bound();
+        let (own, context_after);
+        {
+            let _run = log::Invocation::begin("simpler_run", 0xa11ce);
+            own = log::context().inv;
+            let _outer = log::span!("simpler_run.outer");
+            plugin.span(Some(inside));
+            let foreign = plugin.invocation();
+            assert_ne!(foreign, own);
+            context_after = log::context();
+        }
+        assert_eq!((context_after.inv, context_after.depth), (own, 2));
+        log::flush(DRAIN).unwrap();
+        let lines = lines_of(dir.path(), log::pid());
+        the_anchor(&lines);
+        let spans = spans(&lines);
+        let seen: Vec<(&str, i64, bool, u64, i64)> = spans
+            .iter()
+            .map(|span| (span.name.as_str(), span.depth, span.inv == own, span.hid, span.tid))
+            .collect();
+        let tid = i64::from(log::tid());
+        assert_eq!(
+            seen,
+            [
+                ("simpler_run.plugin.back", 3, true, 0xa11ce, tid),
+                ("simpler_run.plugin", 2, true, 0xa11ce, tid),
+                ("plugin_run.part", 1, false, 0xb0b, tid),
+                ("plugin_run", 0, false, 0xb0b, tid),
+                ("simpler_run.outer", 1, true, 0xa11ce, tid),
+                ("simpler_run", 0, true, 0xa11ce, tid),
+            ]
+        );
+        for pair in
+            spans.windows(2).filter(|pair| pair[1].depth < pair[0].depth && pair[0].inv == pair[1].inv)
+        {
+            // The two copies may read different clocks: their distance is bounded by what a pair of readings costs.
+            assert!(
+                pair[1].ts <= pair[0].ts + 1_000
+                    && pair[0].ts + pair[0].dur <= pair[1].ts + pair[1].dur + 1_000
+            );
+        }
+    });
+}
+
+#[test]
+fn a_bound_copy_uses_the_owners_writer_and_sets_nothing_up() {
+    in_own_process("a_bound_copy_uses_the_owners_writer_and_sets_nothing_up", || {
+        let dir = log_to_folder();
+        log::set_threshold(Threshold::INFO);
+        let plugin = Plugin::loaded_and_bound();
+        assert_eq!((plugin.ask("plugin_init"), plugin.ask("plugin_start_writer")), (0, 1));
+        plugin.text(1);
+        assert_eq!(plugin.ask("plugin_flush"), 1);
+        assert!(lines_of(dir.path(), log::pid()).last().unwrap().ends_with(" from the plugin 1"));
+        // The threshold is the owner's, at once.
+        log::set_threshold(Threshold::WARN);
+        plugin.text(2);
+        log::set_threshold(Threshold::INFO);
+        log::prepare_to_fork(DRAIN).unwrap();
+        assert_eq!(plugin.ask("plugin_start_writer"), 0, "no sink lives, and this copy makes none");
+        plugin.text(3);
+        let lines = lines_of(dir.path(), log::pid());
+        let texts: Vec<&str> = lines.iter().filter_map(|line| line.split(" from the ").nth(1)).collect();
+        assert_eq!(texts, ["plugin 1", "plugin 3"]);
+        assert_eq!(log::counts().dropped, 0);
+    });
+}
+
+#[test]
+fn a_plugin_that_is_unloaded_at_once_leaves_all_its_records() {
+    in_own_process("a_plugin_that_is_unloaded_at_once_leaves_all_its_records", || {
+        let dir = deferred_log_to_folder();
+        log::set_threshold(Threshold::INFO);
+        log::start_writer().unwrap();
+        for round in 0..20 {
+            let plugin = Plugin::loaded_and_bound();
+            for number in 0..200 {
+                plugin.text(200 * round + number);
+            }
+            drop(plugin);
+        }
+        log::flush(DRAIN).unwrap();
+        let lines = lines_of(dir.path(), log::pid());
+        let texts: Vec<c_int> =
+            lines.iter().filter_map(|line| line.split(" from the plugin ").nth(1)?.parse().ok()).collect();
+        assert_eq!(texts, (0..4000).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn in_a_child_of_an_unquiesced_parent_a_bound_copy_counts_not_admitted() {
+    in_own_process("in_a_child_of_an_unquiesced_parent_a_bound_copy_counts_not_admitted", || {
+        let dir = tempfile::tempdir().unwrap();
+        let config = Config { threshold: Threshold::INFO, directory: Some(dir.path()), defer_writer: false };
+        log::init(&config).unwrap();
+        let plugin = Plugin::loaded_and_bound();
+        plugin.text(1);
+        let child = fork(|| {
+            plugin.text(2);
+            plugin.text(3);
+            // One of them tried the anchor as well, or both: it is lost like they are.
+            let counts = log::counts();
+            assert_eq!(counts.dropped, counts.by_reason[3]);
+            assert!((3..=4).contains(&counts.dropped), "{counts:?}");
+            log::start_writer().unwrap();
+            plugin.text(4);
+            log::flush(DRAIN).unwrap();
+        });
+        reap(child);
+        assert!(lines_of(dir.path(), child).last().unwrap().ends_with(" from the plugin 4"));
+        log::flush(DRAIN).unwrap();
+        assert!(lines_of(dir.path(), log::pid()).last().unwrap().ends_with(" from the plugin 1"));
+    });
+}
