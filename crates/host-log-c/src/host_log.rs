@@ -25,10 +25,11 @@ enum Outcome {
     NotDrained = 6,
     AlreadyBound = 7,
     Panicked = 8,
+    NotTheOwner = 9,
 }
 
 impl Outcome {
-    const ALL: [(Outcome, &'static CStr); 9] = [
+    const ALL: [(Outcome, &'static CStr); 10] = [
         (Outcome::Ok, c"done"),
         (Outcome::BadArgument, c"a null pointer, or a threshold off the level ladder"),
         (Outcome::BadPath, c"the log directory's absolute path has more than 1023 bytes"),
@@ -38,6 +39,7 @@ impl Outcome {
         (Outcome::NotDrained, c"accepted records did not reach the log's destination in time"),
         (Outcome::AlreadyBound, c"another log directory was bound before"),
         (Outcome::Panicked, c"the log library failed inside"),
+        (Outcome::NotTheOwner, c"the log belongs to the module that this library is bound to"),
     ];
 }
 
@@ -87,6 +89,7 @@ fn failed(error: host_log::Error) -> Outcome {
         ErrorKind::DirectoryPath => Outcome::BadPath,
         ErrorKind::Directory => Outcome::BadDirectory,
         ErrorKind::WriterInTransition => Outcome::InTransition,
+        ErrorKind::NotTheOwner => Outcome::NotTheOwner,
         _ => Outcome::NoWriter,
     }
 }

@@ -164,7 +164,7 @@ fn directory_words_that_mean_nothing_are_put_right() {
         let plugin = Plugin::load();
         // None of the three values, and bound without a path.
         for (word, fill, after) in
-            [(7, b'x', 0), (-2, b'x', 0), (i32::MIN, b'x', 0), (1, 0, 0), (-1, b'x', -1)]
+            [(7, b'x', 0), (-2, b'x', 0), (i32::MIN, b'x', 0), (1, 0, 0), (-1, b'x', 0)]
         {
             let state = lone_state(Threshold::INFO);
             state.log_directory_bound.store(word, Ordering::Relaxed);
@@ -186,6 +186,25 @@ fn directory_words_that_mean_nothing_are_put_right() {
         assert_eq!(state.log_directory[LOG_DIRECTORY_BYTES - 1].load(Ordering::Relaxed), 0);
         let seen = on_stderr(|| plugin.call_with("plugin_log", 1));
         assert_eq!((seen.len(), lost(state)), (0, [0, 0, 2, 0]));
+    });
+}
+
+#[test]
+fn a_gate_that_is_closed_without_an_owner_is_opened() {
+    in_own_process("a_gate_that_is_closed_without_an_owner_is_opened", || {
+        let plugin = Plugin::load();
+        let state = lone_state(Threshold::INFO);
+        state.sink_producer_state.store(PRODUCERS_CLOSED, Ordering::Relaxed);
+        let seen = on_stderr(|| {
+            assert_eq!(plugin.bind(state), 0);
+            plugin.call_with("plugin_log", 1);
+        });
+        assert_eq!((seen.len(), lost(state)), (2, [0; 4]));
+        // With an owner it is meant: a quiesce is under way.
+        state.sink_owner_pid.store(-pid(), Ordering::Relaxed);
+        state.sink_producer_state.store(PRODUCERS_CLOSED, Ordering::Relaxed);
+        assert_eq!(plugin.bind(state), 0);
+        assert_eq!(state.sink_producer_state.load(Ordering::Relaxed), PRODUCERS_CLOSED);
     });
 }
 

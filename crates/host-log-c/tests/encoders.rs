@@ -389,7 +389,7 @@ fn the_vectors_reach_every_bound() {
     for vector in &vectors {
         if let Vector::Span(span) = vector {
             let mut out = [0; RECORD_BYTES];
-            let size = render(&Vector::Frame(span.clone()).expected(), &mut out);
+            let size = render(&Vector::Frame(span.clone()).expected(), &mut out, u64::cast_signed);
             assert_eq!(out[..size], vector.expected());
         }
     }

@@ -6,16 +6,33 @@ extern crate host_log as simpler_host_log;
 
 mod support;
 
+use std::ffi::{c_char, c_int};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use simpler_log_abi::SimplerHostLogState;
+
 use support::build::{self, Compiler};
-use support::owner::{envelope, lines_of, spans, the_anchor};
+use support::owner::{envelope, flushed_lines, in_own_process, lines_of, log_to_folder, spans, the_anchor};
 use support::{build_plugin, source};
 
-/// Where cargo puts the library beside this test.
+/// A file of the library, built as it is now. Cargo builds for a test only what Rust can link, and that this
+/// library is not.
 fn built(name: &str) -> PathBuf {
-    std::env::current_exe().unwrap().with_file_name(name)
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--offline", "--package", env!("CARGO_PKG_NAME"), "--target-dir"])
+        .arg(target)
+        // Flags of this test's own build, a sanitizer say, are none of the library's.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("CARGO_BUILD_TARGET")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "cargo build: {}", String::from_utf8_lossy(&output.stderr));
+    target.join("debug").join(name)
 }
 
 fn include() -> String {
@@ -25,9 +42,10 @@ fn include() -> String {
 #[test]
 fn the_shared_library_exports_what_is_listed_and_stays_mapped() {
     let listed = include_str!("../exports.txt");
-    let exported = build::exports(&built("libsimpler_host_log.so"));
+    let library = built("libsimpler_host_log.so");
+    let exported = build::exports(&library);
     assert_eq!(exported, listed.lines().collect::<Vec<_>>());
-    let dynamic = Command::new("readelf").arg("-d").arg(built("libsimpler_host_log.so")).output().unwrap();
+    let dynamic = Command::new("readelf").arg("-d").arg(&library).output().unwrap();
     let dynamic = String::from_utf8_lossy(&dynamic.stdout).into_owned();
     assert!(dynamic.contains("NODELETE"), "{dynamic}");
 }
@@ -111,6 +129,37 @@ fn own_a_log(compiler: Compiler, shared: bool) {
     assert_eq!(lines.len(), 4, "{lines:#?}");
 }
 
+#[test]
+fn the_library_may_be_a_consumer_of_another_owner() {
+    in_own_process("the_library_may_be_a_consumer_of_another_owner", || {
+        type Bind = unsafe extern "C" fn(*mut SimplerHostLogState) -> c_int;
+        type Init = unsafe extern "C" fn(i32, *const c_char, c_int) -> c_int;
+        type EmitText = unsafe extern "C" fn(i32, *const c_char, *const c_char, usize) -> c_int;
+        let dir = log_to_folder();
+        let state = std::ptr::from_ref(host_log::state()).cast_mut();
+        // SAFETY: the library's constructors do nothing.
+        let library =
+            unsafe { Library::open(Some(built("libsimpler_host_log.so")), RTLD_NOW | RTLD_LOCAL) }.unwrap();
+        // SAFETY: the headers give these names these types.
+        let bind = *unsafe { library.get::<Bind>("simpler_host_log_bind_state") }.unwrap();
+        // SAFETY: as above.
+        let init = *unsafe { library.get::<Init>("simpler_host_log_init") }.unwrap();
+        // SAFETY: as above.
+        let emit = *unsafe { library.get::<EmitText>("simpler_host_log_emit_text") }.unwrap();
+        // SAFETY: null is refused.
+        assert_eq!(unsafe { bind(std::ptr::null_mut()) }, 1);
+        // SAFETY: this process's state lives on.
+        assert_eq!(unsafe { bind(state) }, 0);
+        // SAFETY: no directory.
+        assert_eq!(unsafe { init(25, std::ptr::null(), 0) }, 9, "not the owner");
+        // SAFETY: five readable bytes.
+        assert_eq!(unsafe { emit(30, c"f".as_ptr(), c"hello".as_ptr(), 5) }, 0);
+        let lines = flushed_lines(dir.path());
+        the_anchor(&lines);
+        assert_eq!((lines.len(), envelope(&lines[1]).1), (2, "hello"));
+    });
+}
+
 /// Runs a command and gives its pid with what it printed.
 trait SpawnAndCollect {
     fn spawn_and_collect(&mut self) -> (i32, std::process::Output);
@@ -178,7 +227,7 @@ fn the_header_has_the_layout_and_the_results_of_the_library() {
         ASSERT(sizeof(SimplerHostLogCounts) == 56, \"counts\");
         ASSERT(offsetof(SimplerHostLogCounts, by_reason) == 16, \"by_reason\");
         ASSERT(offsetof(SimplerHostLogCounts, reported) == 48, \"reported\");
-        ASSERT(SIMPLER_HOST_LOG_PANICKED == 8, \"results\");
+        ASSERT(SIMPLER_HOST_LOG_NOT_THE_OWNER == 9, \"results\");
     ";
     let folder = tempfile::tempdir().unwrap();
     for compiler in build::compilers() {

@@ -12,6 +12,9 @@
  * Link: `cc program.c libsimpler_host_log.a -lpthread -ldl -lm`, or -lsimpler_host_log. The shared library is
  * never unmapped once it is loaded.
  *
+ * A process that has another owner binds this library like any module (simpler_host_log_bind_state, which it
+ * exports, too): then it logs there, and what only an owner may do is SIMPLER_HOST_LOG_NOT_THE_OWNER.
+ *
  * Every function may be called by any thread, at any time after the first simpler_host_log_init returned,
  * unless it says otherwise. None unwinds: a failure inside is SIMPLER_HOST_LOG_PANICKED or the neutral answer.
  * Texts that are handed in are copied before the call returns. errno may change.
@@ -40,7 +43,8 @@ typedef enum SimplerHostLogResult {
     SIMPLER_HOST_LOG_NO_WRITER = 5,      /* no memory or no thread for the writer */
     SIMPLER_HOST_LOG_NOT_DRAINED = 6,    /* accepted records did not reach the destination in time */
     SIMPLER_HOST_LOG_ALREADY_BOUND = 7,  /* the first directory stays; not a failure */
-    SIMPLER_HOST_LOG_PANICKED = 8        /* a bug of this library; the log may go on */
+    SIMPLER_HOST_LOG_PANICKED = 8,       /* a bug of this library; the log may go on */
+    SIMPLER_HOST_LOG_NOT_THE_OWNER = 9   /* this library is bound to another owner's log, which sets it up */
 } SimplerHostLogResult;
 
 /* What the log lost and what it still holds, for this process. */

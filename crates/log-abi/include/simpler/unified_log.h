@@ -777,26 +777,40 @@ SIMPLER_LOG_SHARED void unified_log_host_span(const SimplerHostSpan *span) {
 
 #endif /* SIMPLER_HOST_STRACE */
 
+/* A gate that is closed although nobody owns a sink. */
+static inline int simpler_log_is_shut(SimplerHostLogState *state) {
+    return (__atomic_load_n(&state->sink_producer_state, __ATOMIC_ACQUIRE) & SIMPLER_PRODUCERS_CLOSED) != 0 &&
+           __atomic_load_n(&state->sink_owner_pid, __ATOMIC_ACQUIRE) == 0;
+}
+
+static inline int simpler_log_is_being_worked_on(SimplerHostLogState *state, int32_t pid) {
+    return __atomic_load_n(&state->clock_anchor_pid, __ATOMIC_ACQUIRE) == -pid ||
+           __atomic_load_n(&state->log_directory_bound, __ATOMIC_ACQUIRE) == -1 || simpler_log_is_shut(state);
+}
+
 /* Puts right what the module will branch on and nobody else would: see simpler_host_log_bind_state. */
 SIMPLER_LOG_SHARED void simpler_log_sanitise(SimplerHostLogState *state);
 SIMPLER_LOG_SHARED void simpler_log_sanitise(SimplerHostLogState *state) {
-    int32_t pid = simpler_log_sys_getpid(), expected = -pid, bound, waited_ms;
-    /* A claim of this process that stays is nobody's: it would keep the anchor out for ever. One that is
-     * being worked on is gone in a moment. */
-    for (waited_ms = 0; waited_ms < SIMPLER_LOG_PATIENCE_MS; waited_ms++) {
-        if (__atomic_load_n(&state->clock_anchor_pid, __ATOMIC_ACQUIRE) != -pid) {
-            break;
-        }
+    int32_t pid = simpler_log_sys_getpid(), anchor, bound, waited_ms;
+    /* Three words say that somebody is at it: the anchor's claim, a directory that is being written, a gate that
+     * is closed without an owner. Whoever it is is done in a moment; what stays is nobody's, and would keep out
+     * the anchor, every directory, or every record for ever. */
+    for (waited_ms = 0; waited_ms < SIMPLER_LOG_PATIENCE_MS && simpler_log_is_being_worked_on(state, pid); waited_ms++) {
         simpler_log_sys_poll(NULL, 0, 1);
     }
-    __atomic_compare_exchange_n(&state->clock_anchor_pid, &expected, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    anchor = -pid;
+    __atomic_compare_exchange_n(&state->clock_anchor_pid, &anchor, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    if (simpler_log_is_shut(state)) {
+        __atomic_fetch_and(&state->sink_producer_state, ~SIMPLER_PRODUCERS_CLOSED, __ATOMIC_ACQ_REL);
+    }
     bound = __atomic_load_n(&state->log_directory_bound, __ATOMIC_ACQUIRE);
     if (bound == 1 && state->log_directory[0] != 0) {
         /* Readers stop here in any case. */
         if (simpler_log_length(state->log_directory, SIMPLER_LOG_DIRECTORY_BYTES) == SIMPLER_LOG_DIRECTORY_BYTES) {
             state->log_directory[SIMPLER_LOG_DIRECTORY_BYTES - 1] = 0;
         }
-    } else if (bound != 0 && bound != -1) {
+    } else if (bound != 0) {
+        /* None of the three values, bound without a path, or still being written. */
         __atomic_compare_exchange_n(&state->log_directory_bound, &bound, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
     }
 }
