@@ -17,13 +17,18 @@ impl<'a> AnchorClaim<'a> {
         Self(word)
     }
 
-    /// Whether process `pid` has its anchor or somebody is at it.
+    /// Whether process `pid` has its anchor.
     // HOT: one load.
     #[inline]
-    pub fn is_settled(self, pid: i32) -> bool {
+    pub fn is_done(self, pid: i32) -> bool {
         // ORDERING: Relaxed: only whether to try; `claim` decides.
-        let word = self.0.load(Ordering::Relaxed);
-        word == pid || word == -pid
+        self.0.load(Ordering::Relaxed) == pid
+    }
+
+    /// Whether somebody in process `pid` is at it.
+    pub fn is_claimed(self, pid: i32) -> bool {
+        // ORDERING: Acquire pairs with the Release half of `finish`: who sees that it is done comes after it.
+        self.0.load(Ordering::Acquire) == -pid
     }
 
     /// Takes the claim for process `pid`; true for exactly one caller until it is done or undone.

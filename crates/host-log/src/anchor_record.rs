@@ -32,6 +32,11 @@ pub(crate) fn went_to_stderr(pid: i32) {
     ON_STDERR.store(pid, Ordering::Release);
 }
 
+/// Whether this process's anchor went to stderr and stands in no file yet.
+pub(crate) fn is_to_be_repeated() -> bool {
+    ON_STDERR.load(Ordering::Relaxed) == pid()
+}
+
 /// The anchor once more, if this process's went to stderr; the caller writes it or gives it back with
 /// [`went_to_stderr`].
 pub(crate) fn take_repeat(out: &mut [u8; RECORD_BYTES]) -> Option<usize> {

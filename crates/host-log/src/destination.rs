@@ -14,7 +14,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use simpler_log_abi::{LOG_DIRECTORY_BYTES, SimplerHostLogState};
 use simpler_record_format::RECORD_BYTES;
@@ -55,7 +55,50 @@ pub(crate) fn is_bound(state: &SimplerHostLogState) -> bool {
 
 /// Writes one record to stderr with one `write`, which a pipe takes whole or not at all. Gives whether it did.
 pub(crate) fn write_stderr(record: &[u8]) -> bool {
-    write_all(libc::STDERR_FILENO, record) == record.len()
+    let written = write_all(libc::STDERR_FILENO, record);
+    if written > 0 && written < record.len() {
+        mend_stderr(written);
+    }
+    written == record.len()
+}
+
+/// As [`write_stderr`], on a thread of the program's own: a reader that is gone costs the record, not the process.
+pub(crate) fn write_stderr_without_signal(record: &[u8]) -> bool {
+    let mut broken_pipe = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut former = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: room for a set.
+    unsafe { libc::sigemptyset(broken_pipe.as_mut_ptr()) };
+    // SAFETY: made above.
+    unsafe { libc::sigaddset(broken_pipe.as_mut_ptr(), libc::SIGPIPE) };
+    // SAFETY: made above.
+    let broken_pipe = unsafe { broken_pipe.assume_init() };
+    // SAFETY: one valid set, and room for another.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const broken_pipe, former.as_mut_ptr()) };
+    let landed = write_stderr(record);
+    // SAFETY: filled by the call above, which cannot fail.
+    let former = unsafe { former.assume_init() };
+    // SAFETY: a valid set.
+    let was_blocked = unsafe { libc::sigismember(&raw const former, libc::SIGPIPE) } == 1;
+    if !landed && !was_blocked {
+        // The signal that this write has caused is this thread's, and taken back.
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: a valid set and time; nobody wants to know more of the signal.
+        unsafe { libc::sigtimedwait(&raw const broken_pipe, core::ptr::null_mut(), &raw const at_once) };
+    }
+    // SAFETY: a valid set.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const former, core::ptr::null_mut()) };
+    landed
+}
+
+/// Takes back the `written` bytes of a record of which stderr, a file, took no more; unless somebody has written
+/// behind them.
+fn mend_stderr(written: usize) {
+    let is_file = region::status_of(libc::STDERR_FILENO)
+        .is_some_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG);
+    if is_file {
+        let lock = FileLock::take(libc::STDERR_FILENO);
+        cut_back(&lock, written);
+    }
 }
 
 /// Whether stderr would take a record without blocking, now or before `deadline_ns`.
@@ -84,14 +127,70 @@ pub(crate) fn append_if_free(record: &[u8]) {
     unsafe { libc::close(descriptor) };
 }
 
+/// The log files that are open in this process, for a child: it closes what it inherited. One is the writer's, the
+/// others belong to threads that write by themselves just now; more of those at once than there is room for leave a
+/// descriptor open in a child that is forked in that moment, and do no other harm.
+///
+/// FORK: the child takes them all before anything else, see [`close_inherited_files`].
+static OPEN_FILES: [AtomicI32; 32] = [const { AtomicI32::new(-1) }; 32];
+
+/// How often a log file was about to be opened in this process, and how often one was closed.
+static OPENS: AtomicU64 = AtomicU64::new(0);
+static CLOSES: AtomicU64 = AtomicU64::new(0);
+
+/// What `OPENS` was when a fork began in which no log file was open; else [`NO_FORK`].
+static OPENS_BEFORE_FORK: AtomicU64 = AtomicU64::new(NO_FORK);
+const NO_FORK: u64 = u64::MAX;
+
+/// The fork's handler before it, in the parent. The kernel copies the descriptors first and the memory later, so
+/// that a file can be open in the child of which its memory knows nothing; the child asks whether any was opened
+/// meanwhile.
+pub(crate) fn before_fork() {
+    let closes = CLOSES.load(Ordering::Relaxed);
+    let opens = OPENS.load(Ordering::Relaxed);
+    OPENS_BEFORE_FORK.store(if opens == closes { opens } else { NO_FORK }, Ordering::Relaxed);
+}
+
+/// The fork's handler after it, in the parent: a child made by raw `clone` shall not take this for its own.
+pub(crate) fn after_fork() {
+    OPENS_BEFORE_FORK.store(NO_FORK, Ordering::Relaxed);
+}
+
+/// The descriptors among which a child looks for one that nobody has noted: what a process may open by default.
+const LIKELY_DESCRIPTORS: core::ops::Range<i32> = 3..1024;
+
+/// In a child: closes the log files that the threads of process `parent` had open, if the numbers still mean them. A
+/// child that ran no fork handler may have reused them. Async-signal-safe.
+pub(crate) fn close_inherited_files(parent: i32) {
+    let log = identity_of_log(parent);
+    let close = |descriptor: i32| {
+        if log.is_some() && region::identity_of(descriptor) == log {
+            // SAFETY: a thread of the parent opened it, the child has no other user of it.
+            unsafe { libc::close(descriptor) };
+        }
+    };
+    for place in &OPEN_FILES {
+        let inherited = place.swap(-1, Ordering::Relaxed);
+        if inherited >= 0 {
+            close(inherited);
+        }
+    }
+    let opens = OPENS.load(Ordering::Relaxed);
+    if opens != OPENS_BEFORE_FORK.swap(NO_FORK, Ordering::Relaxed) {
+        LIKELY_DESCRIPTORS.for_each(close);
+    }
+    CLOSES.store(opens, Ordering::Relaxed);
+}
+
 /// The open log file of one thread.
 #[derive(Debug)]
 pub(crate) struct Output {
     /// −1 while closed.
     descriptor: i32,
-    /// Where the descriptor is noted for a child that must close it: the writer's, who also tells the region
-    /// which file it has opened.
+    /// Where the descriptor is noted for a child.
     note: Option<&'static AtomicI32>,
+    /// The writer also tells the region which file it has opened.
+    is_writers: bool,
     /// What the file should have, going by its size when it was opened and what was appended here.
     bytes: u64,
     is_regular: bool,
@@ -99,8 +198,8 @@ pub(crate) struct Output {
 
 impl Output {
     /// A closed output; it opens when something is written.
-    pub(crate) const fn new(note: Option<&'static AtomicI32>) -> Self {
-        Self { descriptor: -1, note, bytes: 0, is_regular: false }
+    pub(crate) const fn new(is_writers: bool) -> Self {
+        Self { descriptor: -1, note: None, is_writers, bytes: 0, is_regular: false }
     }
 
     /// The size that the file has by now, as far as it was written here; `None` if it is none, or closed and
@@ -134,6 +233,7 @@ impl Output {
 
     fn open(&mut self) -> bool {
         let path = log_path(state(), pid());
+        OPENS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the path is zero-terminated.
         let descriptor = unsafe {
             libc::open(
@@ -142,30 +242,34 @@ impl Output {
                 0o666,
             )
         };
+        self.set_descriptor(descriptor);
         if descriptor < 0 {
+            CLOSES.fetch_add(1, Ordering::Relaxed);
             return false;
         }
-        self.set_descriptor(descriptor);
         let status = region::status_of(descriptor);
         self.is_regular = status.is_some_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG);
         self.bytes = status.map_or(0, |status| status.st_size.cast_unsigned());
-        if let (Some(_), Some(status), Some(region)) = (self.note, status, Region::current()) {
+        if let (true, Some(status), Some(region)) = (self.is_writers, status, Region::current()) {
             let length = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
             region.note_log(&path[..length], status.st_dev, status.st_ino);
         }
-        // An anchor that went to stderr before the directory was bound comes first here as well.
-        let mut record = [0; RECORD_BYTES];
-        if let Some(size) = anchor_record::take_repeat(&mut record) {
+        // An anchor that went to stderr before the directory was bound comes first here as well: it is taken under
+        // the file's lock, so that no other thread appends before it.
+        if anchor_record::is_to_be_repeated() {
             let lock = FileLock::take(descriptor);
-            let written = write_all(descriptor, &record[..size]);
-            if written < size {
-                cut_back(&lock, written);
-                drop(lock);
-                anchor_record::went_to_stderr(pid());
-                self.close();
-                return false;
+            let mut record = [0; RECORD_BYTES];
+            if let Some(size) = anchor_record::take_repeat(&mut record) {
+                let written = write_all(descriptor, &record[..size]);
+                if written < size {
+                    cut_back(&lock, written);
+                    drop(lock);
+                    anchor_record::went_to_stderr(pid());
+                    self.close();
+                    return false;
+                }
+                self.bytes += size as u64;
             }
-            self.bytes += size as u64;
         }
         true
     }
@@ -177,13 +281,19 @@ impl Output {
             self.set_descriptor(-1);
             // SAFETY: the descriptor was opened here and is forgotten.
             unsafe { libc::close(descriptor) };
+            CLOSES.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn set_descriptor(&mut self, descriptor: i32) {
         self.descriptor = descriptor;
-        if let Some(note) = self.note {
-            note.store(descriptor, Ordering::Relaxed);
+        if let Some(note) = self.note.take() {
+            note.store(-1, Ordering::Relaxed);
+        }
+        if descriptor >= 0 {
+            self.note = OPEN_FILES.iter().find(|place| {
+                place.compare_exchange(-1, descriptor, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            });
         }
     }
 }
@@ -194,17 +304,17 @@ impl Drop for Output {
     }
 }
 
-/// Whether `descriptor` is the log file of process `pid`. Async-signal-safe.
-pub(crate) fn is_log_of(descriptor: i32, pid: i32) -> bool {
+/// Device and inode of the log file of process `pid`, if there is one. Async-signal-safe.
+fn identity_of_log(pid: i32) -> Option<(u64, u64)> {
     let path = log_path(state(), pid);
     let mut named = core::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the path is zero-terminated, and there is room for the answer.
     if unsafe { libc::stat(path.as_ptr().cast(), named.as_mut_ptr()) } != 0 {
-        return false;
+        return None;
     }
     // SAFETY: filled, for the call succeeded.
     let named = unsafe { named.assume_init() };
-    region::identity_of(descriptor) == Some((named.st_dev, named.st_ino))
+    Some((named.st_dev, named.st_ino))
 }
 
 /// `<directory>/host.<pid>.log`, zero-terminated.
@@ -255,7 +365,7 @@ fn poll_writable(descriptor: i32, deadline_ns: i64) -> bool {
         // SAFETY: one valid entry.
         let ready = unsafe { libc::poll(&mut entry, 1, slice_ms) };
         if ready > 0 || ready == 0 && slice_ms < i32::MAX {
-            return ready > 0 && entry.revents & libc::POLLOUT != 0;
+            return ready > 0 && entry.revents & (libc::POLLOUT | libc::POLLERR) == libc::POLLOUT;
         }
         if ready == 0 {
             continue;
@@ -305,7 +415,11 @@ fn cut_back(lock: &FileLock, bytes: usize) {
     // SAFETY: as above.
     let size = unsafe { libc::lseek(descriptor, 0, libc::SEEK_END) };
     if end == size && end >= bytes as libc::off_t {
+        let whole = end - bytes as libc::off_t;
         // SAFETY: as above. Should it fail, the torn record stays; the reader knows how to count it.
-        unsafe { libc::ftruncate(descriptor, end - bytes as libc::off_t) };
+        unsafe { libc::ftruncate(descriptor, whole) };
+        // Without append mode the next write would leave a hole.
+        // SAFETY: as above.
+        unsafe { libc::lseek(descriptor, whole, libc::SEEK_SET) };
     }
 }

@@ -74,25 +74,55 @@ pub(crate) fn span(mono_ns: i64, span: SpanFields<'_>) {
 }
 
 /// Emits the process's clock anchor, unless that is done or TIMING is muted.
-// HOT: two loads once it is done.
+// HOT: one load once it is done.
 #[inline]
 pub(crate) fn ensure_anchor(thread: &Thread) {
-    let pid = thread.pid();
-    if !AnchorClaim::new(&state().clock_anchor_pid).is_settled(pid) && enabled(Level::Timing) {
-        emit_anchor(thread);
+    if !AnchorClaim::new(&state().clock_anchor_pid).is_done(thread.pid()) && enabled(Level::Timing) {
+        try_anchor(thread);
     }
 }
 
+/// How often a thread that writes by itself yields while another one writes the anchor, which must come first. A
+/// write takes some µs; the bound is for a destination that does not move.
+const ANCHOR_YIELDS: u32 = 10_000;
+
 #[cold]
-fn emit_anchor(thread: &Thread) {
+fn try_anchor(thread: &Thread) {
     let pid = thread.pid();
     let claim = AnchorClaim::new(&state().clock_anchor_pid);
-    if !claim.claim(pid) {
-        return;
+    let way = Way::now(thread);
+    match way {
+        // It would be lost, and whoever starts the writer emits it first of all.
+        Way::Refused => {}
+        _ if claim.claim(pid) => emit_anchor(pid, |record| submit_by(way, thread, record, pid)),
+        Way::Synchronous => {
+            for _ in 0..ANCHOR_YIELDS {
+                if !claim.is_claimed(pid) {
+                    return;
+                }
+                // SAFETY: no preconditions.
+                unsafe { libc::sched_yield() };
+            }
+        }
+        _ => {}
     }
+}
+
+/// The first record of a queue that nobody else uses yet: the clock anchor, unless it is done or TIMING is muted.
+pub(crate) fn begin_queue(region: &'static Region, thread: &Thread) {
+    let pid = thread.pid();
+    let claim = AnchorClaim::new(&state().clock_anchor_pid);
+    if !claim.is_done(pid) && enabled(Level::Timing) && claim.claim(pid) {
+        emit_anchor(pid, |record| accept(region, thread, record, pid));
+    }
+}
+
+/// Emits the anchor of process `pid`, whose claim the caller holds, by `submit`.
+fn emit_anchor(pid: i32, submit: impl FnOnce(&[u8]) -> bool) {
+    let claim = AnchorClaim::new(&state().clock_anchor_pid);
     let mut record = [0; RECORD_BYTES];
     let size = anchor_record::encode(&mut record);
-    match submit(thread, &record[..size], pid) {
+    match submit(&record[..size]) {
         true => claim.finish(pid),
         false => claim.undo(pid),
     }
@@ -240,9 +270,9 @@ pub(crate) fn try_write_synchronously(record: &[u8], anchor_pid: i32) -> bool {
         return false;
     }
     if destination::is_bound(state()) {
-        return Output::new(None).append(line, 0, &[size as u32]) == 1;
+        return Output::new(false).append(line, 0, &[size as u32]) == 1;
     }
-    let landed = destination::write_stderr(line);
+    let landed = destination::write_stderr_without_signal(line);
     if landed && anchor_pid != 0 {
         anchor_record::went_to_stderr(anchor_pid);
     }

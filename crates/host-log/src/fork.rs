@@ -25,13 +25,13 @@ use simpler_record_format::{DropReport, Envelope, RECORD_BYTES, encode_drop_repo
 
 use crate::admission::Gate;
 use crate::directory::DirectoryClaim;
-use crate::emit::{enabled, ensure_anchor, set_threshold, try_write_synchronously};
+use crate::emit::{begin_queue, enabled, ensure_anchor, set_threshold, try_write_synchronously};
 use crate::error::{DrainTimeout, Error, ErrorKind};
 use crate::identity::{begin_life, map_life_page, monotonic_ns, pid, thread_handle};
 use crate::region::{self, Region};
 use crate::sync::{Ordering, register_heavy_barrier};
 use crate::writer::{enqueue, writer_main};
-use crate::{destination, is_bound, log_warn, span, state, thread, ticks, writer};
+use crate::{destination, is_bound, log_warn, span, state, thread, ticks};
 
 /// How long the exit of the process waits for records that were accepted.
 const EXIT_DRAIN: Duration = Duration::from_millis(1000);
@@ -105,9 +105,9 @@ pub fn init(config: &Config<'_>) -> Result<(), Error> {
     map_life_page();
     if HANDLERS.swap(1, Ordering::Relaxed) == 0 {
         state.sink_process_pid.store(pid(), Ordering::Relaxed);
-        // SAFETY: the handler is a function of this object, which is never unloaded (an owner library is
-        // linked `-z nodelete`), and is async-signal-safe. Without memory for it, the first `pid` does its work.
-        unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
+        // SAFETY: the handlers are functions of this object, which is never unloaded (an owner library is
+        // linked `-z nodelete`), and are async-signal-safe. Without memory for it, the first `pid` does its work.
+        unsafe { libc::pthread_atfork(Some(before_a_fork), Some(in_the_parent), Some(in_the_child)) };
         // SAFETY: as above.
         unsafe { libc::atexit(drain_at_exit) };
     }
@@ -189,6 +189,11 @@ pub fn start_writer() -> Result<(), Error> {
         }
     };
     region.ring.open();
+    // Before anybody else may queue anything: the anchor comes first.
+    thread::with(|thread| {
+        thread.refresh();
+        begin_queue(region, thread);
+    });
     let callback: SimplerHostLogEnqueueFn = enqueue;
     // ORDERING: Release, each, pairs with the Acquire loads of producers, here and in other modules: who sees
     // the owner sees the callback, and who sees that sees the context.
@@ -196,10 +201,6 @@ pub fn start_writer() -> Result<(), Error> {
     state.sink_enqueue.store(callback as *mut c_void, Ordering::Release);
     state.sink_owner_pid.store(me, Ordering::Release);
     gate.open();
-    thread::with(|thread| {
-        thread.refresh();
-        ensure_anchor(thread);
-    });
     if let Some(why) = why_private {
         log_warn!("the log queue is private memory, a crash of this process loses what it holds: {why}");
     }
@@ -392,7 +393,7 @@ pub fn close(timeout: Duration) {
     );
     // A destination that does not move is most likely the reason, and must not hold the exit up any longer.
     if destination::stderr_is_ready(monotonic_ns()) {
-        destination::write_stderr(&record[..size]);
+        destination::write_stderr_without_signal(&record[..size]);
     } else if destination::is_bound(state()) {
         destination::append_if_free(&record[..size]);
     }
@@ -494,6 +495,14 @@ fn forget_counts(state: &SimplerHostLogState) {
 /// syscalls; the bound is for a signal handler that has interrupted it and waits in vain.
 const FORGETTING_YIELDS: u32 = 10_000;
 
+unsafe extern "C" fn before_a_fork() {
+    destination::before_fork();
+}
+
+unsafe extern "C" fn in_the_parent() {
+    destination::after_fork();
+}
+
 /// The fork's child handler.
 unsafe extern "C" fn in_the_child() {
     // The page is wiped, so the pid is asked for, and that forgets the parent.
@@ -546,7 +555,7 @@ pub(crate) fn entered_process(me: i32) {
 fn forget_the_parent(state: &SimplerHostLogState, parent: i32, me: i32) {
     region::forget_inherited();
     RETIRED.store(0, Ordering::Relaxed);
-    writer::close_inherited_file(parent);
+    destination::close_inherited_files(parent);
     forget_counts(state);
     // ORDERING: Relaxed, as all of these: the Release below is for those who wait.
     state.sink_producer_state.store(0, Ordering::Relaxed);

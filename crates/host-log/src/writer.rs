@@ -9,7 +9,6 @@
 //! takes one `write` per record, because only that much is written whole.
 
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::AtomicI32;
 
 use simpler_log_abi::{DropReason, SimplerHostLogState};
 use simpler_record_format::{RECORD_BYTES, frame};
@@ -40,21 +39,6 @@ const BATCH_RECORDS: usize = QUEUE_SLOTS / 8;
 const DRAIN_SLICE_NS: u64 = 1_000_000;
 
 const _: () = assert!(BATCH_BYTES >= 2 * RECORD_BYTES);
-
-/// The writer's open file, for a child of a parent that was not quiesced: it closes what it inherited.
-///
-/// FORK: the child takes it before anything else, see [`close_inherited_file`].
-static WRITER_FILE: AtomicI32 = AtomicI32::new(-1);
-
-/// In a child: closes the file that the writer of process `parent` had open, if the number still means it. A
-/// child that ran no fork handler may have reused it. Async-signal-safe.
-pub(crate) fn close_inherited_file(parent: i32) {
-    let inherited = WRITER_FILE.swap(-1, Ordering::Relaxed);
-    if inherited >= 0 && destination::is_log_of(inherited, parent) {
-        // SAFETY: the parent's writer opened it, the child has no other user of it.
-        unsafe { libc::close(inherited) };
-    }
-}
 
 impl Region {
     /// Waits until `done`, with the writer awake, at most until `deadline_ns`. Gives whether it came to it.
@@ -141,7 +125,7 @@ pub(crate) extern "C" fn writer_main(region: *mut c_void) -> *mut c_void {
     let consumer = unsafe { region.ring.consumer() };
     let knots = region.uses_ticks().then(|| Knots::new(&region.ticks));
     let come = region.come();
-    let output = Output::new(Some(&WRITER_FILE));
+    let output = Output::new(true);
     Writer { region, consumer, knots, output, batch: Batch::new(), failed: come.failed }.run();
     core::ptr::null_mut()
 }

@@ -381,7 +381,7 @@ fn one_thread_claims_the_anchor_and_a_lost_one_can_be_claimed_again() {
                 thread::spawn(move || {
                     let claim = AnchorClaim::new(&word);
                     // The first thread's submission fails.
-                    if !claim.is_settled(PID) && claim.claim(PID) {
+                    if !claim.is_done(PID) && claim.claim(PID) {
                         if number == 0 {
                             claim.undo(PID);
                         } else {

@@ -189,7 +189,7 @@ impl TextFrame {
     pub fn new(level: Level, func: &str, location: Option<Location<'_>>) -> TextFrame {
         let mut frame = TextFrame {
             length: TEXT_HEAD_BYTES,
-            flags: level as u8 / LEVEL_STEP | if location.is_some() { PLACE_FLAG } else { 0 },
+            flags: (level as u8 / LEVEL_STEP) | if location.is_some() { PLACE_FLAG } else { 0 },
             bytes: [const { MaybeUninit::uninit() }; RECORD_BYTES],
         };
         frame.put(0, [TEXT_FRAME]);
@@ -298,7 +298,8 @@ pub fn set_thread_ids(frame: &mut [u8], pid: i32, tid: i64) {
 /// lost. `to_ns` converts the counter's readings; it must not decrease.
 ///
 /// A text record passes through. One without a newline at its end gets it, by the rule of every record: up to
-/// [`RECORD_BYTES`] with the newline it is whole, a longer one is cut and marked.
+/// [`RECORD_BYTES`] with the newline it is whole, a longer one is cut and marked. What would end the line inside it
+/// is escaped.
 pub fn render(
     frame_or_text: &[u8],
     out: &mut [u8; RECORD_BYTES],
@@ -352,7 +353,7 @@ fn render_text_frame(
 
 fn render_text(text: &[u8], out: &mut [u8; RECORD_BYTES]) -> usize {
     let mut line = crate::line::Line::new(out);
-    line.bytes(text.strip_suffix(b"\n").unwrap_or(text));
+    Prose::new(&mut line).bytes(text);
     line.finish()
 }
 

@@ -1,0 +1,164 @@
+//! What is rare and was once wrong: torn files, anchors that came second, descriptors that stayed open.
+#![cfg(feature = "host-strace")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod support;
+mod tally;
+
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use simpler_host_log::{self as log, Config, Threshold};
+use support::{DRAIN, StderrPipe, fork, in_own_process, lines, lines_of, log_to_folder, reap, the_anchor};
+
+#[test]
+fn a_stderr_that_is_a_file_is_not_torn_by_a_full_disk() {
+    in_own_process("a_stderr_that_is_a_file_is_not_torn_by_a_full_disk", || {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("stderr");
+        let limit_files_to = |bytes| {
+            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+            // SAFETY: a valid limit.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
+        };
+        let produce = |ids: std::ops::Range<u64>| ids.for_each(|id| log::log_warn!("a record id={id}"));
+        let child = fork(|| {
+            // SAFETY: ignoring a signal.
+            unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+            let file = std::fs::OpenOptions::new().append(true).create(true).open(&path).unwrap();
+            // SAFETY: both are open.
+            assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), 2) }, 2);
+            limit_files_to(20_033);
+            log::init(&Config::default()).unwrap();
+            produce(0..1000);
+            log::flush(DRAIN).unwrap();
+            assert!(log::counts().dropped > 0);
+            limit_files_to(libc::RLIM_INFINITY);
+            produce(1000..1100);
+            log::prepare_to_fork(DRAIN).unwrap();
+        });
+        reap(child);
+        let lines = lines(&std::fs::read(&path).unwrap()); // fails: "glued: …"
+        assert_eq!(tally::ids(&lines).len() as u64 + tally::drop_reports(&lines)[0].total, 1100);
+    });
+}
+
+#[test]
+fn a_close_at_a_broken_pipe_does_not_end_a_process_that_leaves_sigpipe_as_it_is() {
+    in_own_process("a_close_at_a_broken_pipe_does_not_end_a_process_that_leaves_sigpipe_as_it_is", || {
+        let child = fork(|| {
+            // SAFETY: no handler is installed.
+            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+            let pipe = StderrPipe::install(None);
+            log::init(&Config::default()).unwrap();
+            log::flush(DRAIN).unwrap();
+            drop(pipe);
+            log::log_warn!("nobody reads");
+            log::close(DRAIN);
+        });
+        reap(child); // fails: status 0xd, killed by SIGPIPE in the report's write
+    });
+}
+
+#[test]
+fn a_newline_inside_a_record_of_another_module_makes_no_second_line() {
+    in_own_process("a_newline_inside_a_record_of_another_module_makes_no_second_line", || {
+        let dir = log_to_folder();
+        let record = b"[mono_ns=5][T0x7][WARN] plugin: first\nno envelope\n";
+        let state = log::state();
+        // SAFETY: the state documents the pointer's type.
+        let enqueue: simpler_log_abi::SimplerHostLogEnqueueFn =
+            unsafe { std::mem::transmute(state.sink_enqueue.load(Ordering::Acquire)) };
+        state.sink_producer_state.fetch_add(1, Ordering::AcqRel);
+        let context = state.sink_context.load(Ordering::Acquire);
+        let state = std::ptr::from_ref(state).cast_mut();
+        // SAFETY: entered above; the record is readable.
+        unsafe { enqueue(context, state, record.as_ptr().cast(), record.len() as u32, 0) };
+        assert_eq!(support::flushed_lines(dir.path()).len(), 2); // fails: no record: "no envelope"
+    });
+}
+
+#[test]
+fn the_anchor_comes_first_where_threads_race_in_the_synchronous_window() {
+    in_own_process("the_anchor_comes_first_where_threads_race_in_the_synchronous_window", || {
+        for _ in 0..50 {
+            let dir = tempfile::tempdir().unwrap();
+            let child = fork(|| {
+                log::init(&Config { directory: Some(dir.path()), defer_writer: true, ..Config::default() })
+                    .unwrap();
+                let start = std::sync::Barrier::new(8);
+                std::thread::scope(|scope| {
+                    for id in 0..8 {
+                        let start = &start;
+                        scope.spawn(move || {
+                            start.wait();
+                            log::log_warn!("first id={id}");
+                        });
+                    }
+                });
+            });
+            reap(child);
+            the_anchor(&lines_of(dir.path(), child)); // fails: records in front of it
+        }
+    });
+}
+
+#[test]
+fn the_anchor_comes_first_where_threads_race_for_a_new_queue() {
+    in_own_process("the_anchor_comes_first_where_threads_race_for_a_new_queue", || {
+        for _ in 0..200 {
+            let dir = tempfile::tempdir().unwrap();
+            let child = fork(|| {
+                let config =
+                    Config { directory: Some(dir.path()), threshold: Threshold::NUL, defer_writer: true };
+                log::init(&config).unwrap();
+                let stop = AtomicBool::new(false);
+                std::thread::scope(|scope| {
+                    for _ in 0..4 {
+                        scope.spawn(|| {
+                            while !stop.load(Ordering::Relaxed) {
+                                // Only once the writer is there: not the window, which is another gap.
+                                if log::state().sink_owner_pid.load(Ordering::Acquire) == log::pid() {
+                                    log::log_warn!("early");
+                                }
+                            }
+                        });
+                    }
+                    std::thread::yield_now();
+                    log::set_threshold(Threshold::TIMING);
+                    log::start_writer().unwrap();
+                    stop.store(true, Ordering::Relaxed);
+                });
+                log::flush(DRAIN).unwrap();
+            });
+            reap(child);
+            the_anchor(&lines_of(dir.path(), child)); // fails now and then
+        }
+    });
+}
+
+#[test]
+fn a_child_forked_while_threads_write_at_once_keeps_no_file_of_its_parent() {
+    in_own_process("a_child_forked_while_threads_write_at_once_keeps_no_file_of_its_parent", || {
+        let dir = support::deferred_log_to_folder();
+        let stop = AtomicBool::new(false);
+        let mut children = Vec::new();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        log::log_warn!("at once");
+                    }
+                });
+            }
+            for _ in 0..300 {
+                children.push(fork(|| {
+                    let open = std::fs::read_dir("/proc/self/fd").unwrap();
+                    let links = open.filter_map(|fd| std::fs::read_link(fd.ok()?.path()).ok());
+                    assert_eq!(links.filter(|file| file.starts_with(dir.path())).count(), 0);
+                }));
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        children.into_iter().for_each(reap); // fails for some
+    });
+}
