@@ -34,6 +34,18 @@ fn spans_end_on_every_path_of_c_and_of_cpp() {
 }
 
 #[test]
+fn a_reader_that_is_gone_and_a_full_file_cost_records_and_not_the_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = source("broken.c");
+    let compiler = build::compilers()[0];
+    let program = build::compile(folder.path(), compiler, &[("broken.x", &text)], &[], "broken").unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = Command::new(program).arg(folder.path()).stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(0), "{status}");
+}
+
+#[test]
 fn threads_of_one_module_do_not_race() {
     let folder = tempfile::tempdir().unwrap();
     let flags = ["-O1", "-g", "-fsanitize=thread", "-pthread"];

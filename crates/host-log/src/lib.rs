@@ -69,6 +69,8 @@ mod macros;
 #[cfg(not(loom))]
 mod region;
 #[cfg(not(loom))]
+mod rings;
+#[cfg(not(loom))]
 mod span;
 #[cfg(not(loom))]
 mod stack;

@@ -15,7 +15,8 @@
  * destination, not a preference: what it cannot take is lost and counted, never put elsewhere.
  *
  * A log call never fails towards its caller: each record lands or is counted, under exactly one reason. It
- * does not allocate, unwind or abort, and leaves errno as it was. Threads: any. Fork: in a child of a parent
+ * does not allocate, unwind or abort, leaves errno as it was, and a reader of stderr that has gone does not end
+ * the process. Threads: any. Fork: in a child of a parent
  * that had a writer, records are refused and counted (not_admitted) until the child has its own. Signals:
  * spans, and texts without floating point, are made of async-signal-safe calls in practice; the C library
  * does not promise it of vsnprintf.
@@ -143,6 +144,13 @@ extern int simpler_log_sys_ftruncate(int, long) __asm__("ftruncate");
 extern int simpler_log_sys_flock(int, int) __asm__("flock");
 extern int simpler_log_sys_poll(struct simpler_log_pollfd *, unsigned long, int) __asm__("poll");
 extern int simpler_log_sys_madvise(void *, size_t, int) __asm__("madvise");
+typedef struct simpler_log_signals { /* sigset_t: signal n is bit n - 1 */
+    unsigned long words[16];
+} simpler_log_signals;
+extern int simpler_log_sys_sigprocmask(int, const simpler_log_signals *, simpler_log_signals *) __asm__("sigprocmask");
+extern int simpler_log_sys_sigpending(simpler_log_signals *) __asm__("sigpending");
+extern int simpler_log_sys_sigtimedwait(const simpler_log_signals *, void *,
+                                        const struct simpler_log_timespec *) __asm__("sigtimedwait");
 
 #if defined(__x86_64__)
 #define SIMPLER_LOG_SYS_GETTID 186
@@ -165,6 +173,10 @@ enum {
     SIMPLER_LOG_LOCK_UN = 8,
     SIMPLER_LOG_POLLOUT = 4,
     SIMPLER_LOG_MADV_WIPEONFORK = 18,
+    SIMPLER_LOG_SIG_BLOCK = 0,
+    SIMPLER_LOG_SIG_SETMASK = 2,
+    SIMPLER_LOG_SIGPIPE = 13,
+    SIMPLER_LOG_SIGXFSZ = 25,
     SIMPLER_LOG_STDERR = 2
 };
 
@@ -565,10 +577,10 @@ SIMPLER_LOG_SHARED int simpler_log_open_file(SimplerHostLogState *state, int32_t
 }
 
 /* Writes one rendered record where records go while there is no writer. Gives whether it landed. */
-SIMPLER_LOG_SHARED int simpler_log_write_out(SimplerHostLogState *state, const char *record, size_t size,
-                                             int32_t anchor_pid);
-SIMPLER_LOG_SHARED int simpler_log_write_out(SimplerHostLogState *state, const char *record, size_t size,
-                                             int32_t anchor_pid) {
+SIMPLER_LOG_SHARED int simpler_log_put_out(SimplerHostLogState *state, const char *record, size_t size,
+                                           int32_t anchor_pid);
+SIMPLER_LOG_SHARED int simpler_log_put_out(SimplerHostLogState *state, const char *record, size_t size,
+                                           int32_t anchor_pid) {
     int32_t pid = simpler_log_pid();
     int descriptor, landed = 1;
     if (!simpler_log_is_directory_bound(state)) {
@@ -596,6 +608,33 @@ SIMPLER_LOG_SHARED int simpler_log_write_out(SimplerHostLogState *state, const c
     }
     landed = landed && simpler_log_append(descriptor, record, size);
     simpler_log_sys_close(descriptor);
+    return landed;
+}
+
+/* As simpler_log_put_out. A reader that has gone and a file at its limit are lost records, and shall not end the
+ * process: the two signals are held back meanwhile, and those that came of it are taken away. */
+SIMPLER_LOG_SHARED int simpler_log_write_out(SimplerHostLogState *state, const char *record, size_t size,
+                                             int32_t anchor_pid);
+SIMPLER_LOG_SHARED int simpler_log_write_out(SimplerHostLogState *state, const char *record, size_t size,
+                                             int32_t anchor_pid) {
+    const unsigned long ours = (1ul << (SIMPLER_LOG_SIGPIPE - 1)) | (1ul << (SIMPLER_LOG_SIGXFSZ - 1));
+    const struct simpler_log_timespec no_time = {0, 0};
+    simpler_log_signals held, former, earlier;
+    int landed;
+    memset(&held, 0, sizeof held);
+    memset(&earlier, 0, sizeof earlier);
+    held.words[0] = ours;
+    if (simpler_log_sys_sigprocmask(SIMPLER_LOG_SIG_BLOCK, &held, &former) != 0) {
+        return simpler_log_put_out(state, record, size, anchor_pid);
+    }
+    simpler_log_sys_sigpending(&earlier);
+    landed = simpler_log_put_out(state, record, size, anchor_pid);
+    held.words[0] = ours & ~earlier.words[0];
+    if (!landed && held.words[0] != 0) {
+        while (simpler_log_sys_sigtimedwait(&held, NULL, &no_time) > 0) {
+        }
+    }
+    simpler_log_sys_sigprocmask(SIMPLER_LOG_SIG_SETMASK, &former, NULL);
     return landed;
 }
 
