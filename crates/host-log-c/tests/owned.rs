@@ -281,3 +281,23 @@ fn what_a_plugin_submits_while_the_log_is_quiesced_and_restarted_reconciles() {
         assert_eq!(counts.dropped, counts.by_reason.iter().sum::<u64>());
     });
 }
+
+#[test]
+fn an_anchor_that_a_plugin_emitted_follows_a_late_directory() {
+    in_own_process("an_anchor_that_a_plugin_emitted_follows_a_late_directory", || {
+        let pipe = support::owner::StderrPipe::install(None);
+        let config = host_log::Config { threshold: Threshold::ERROR, ..host_log::Config::default() };
+        host_log::init(&config).unwrap();
+        let plugin = bound_plugin();
+        host_log::set_threshold(Threshold::TIMING);
+        plugin.log_many(0, 1);
+        host_log::flush(DRAIN).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        host_log::set_directory(dir.path()).unwrap();
+        plugin.log_many(1, 1);
+        let late = flushed_lines(dir.path());
+        pipe.restore();
+        let early = support::owner::lines(&pipe.read_to_end());
+        assert_eq!(the_anchor(&late), the_anchor(&early));
+    });
+}

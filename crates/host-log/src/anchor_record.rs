@@ -5,7 +5,9 @@
 
 use std::sync::atomic::{AtomicI32, AtomicI64, AtomicU64, Ordering};
 
-use simpler_record_format::{ClockAnchor, RECORD_BYTES, encode_clock_anchor};
+use simpler_record_format::{
+    ClockAnchor, RECORD_BYTES, encode_clock_anchor, parse_clock_anchor, parse_envelope,
+};
 
 use crate::identity::{monotonic_ns, pid, thread_handle, wall_ns};
 
@@ -13,21 +15,26 @@ use crate::identity::{monotonic_ns, pid, thread_handle, wall_ns};
 ///
 /// FORK: the parent's pid is not the child's, so the child repeats nothing.
 static ON_STDERR: AtomicI32 = AtomicI32::new(0);
-/// The readings of the latest anchor. Written only by who holds the anchor's claim.
+/// The readings of that anchor.
 static MONO_NS: AtomicI64 = AtomicI64::new(0);
 static WALL_NS: AtomicI64 = AtomicI64::new(0);
 static THREAD: AtomicU64 = AtomicU64::new(0);
 
 /// Reads both clocks and writes the record; only for the holder of the claim.
 pub(crate) fn encode(out: &mut [u8; RECORD_BYTES]) -> usize {
-    MONO_NS.store(monotonic_ns(), Ordering::Relaxed);
-    WALL_NS.store(wall_ns(), Ordering::Relaxed);
-    THREAD.store(thread_handle(), Ordering::Relaxed);
-    encode_latest(out)
+    let mono_ns = monotonic_ns();
+    let anchor = ClockAnchor { pid: pid() as _, mono_ns, wall_ns: wall_ns() };
+    encode_clock_anchor(out, mono_ns, thread_handle(), &anchor)
 }
 
-/// The anchor of process `pid` landed on stderr.
-pub(crate) fn went_to_stderr(pid: i32) {
+/// `line`, the anchor of process `pid`, whichever module made it, landed on stderr.
+pub(crate) fn went_to_stderr(pid: i32, line: &[u8]) {
+    let (Some(anchor), Some((envelope, _))) = (parse_clock_anchor(line), parse_envelope(line)) else {
+        return;
+    };
+    MONO_NS.store(anchor.mono_ns, Ordering::Relaxed);
+    WALL_NS.store(anchor.wall_ns, Ordering::Relaxed);
+    THREAD.store(envelope.thread, Ordering::Relaxed);
     // ORDERING: Release pairs with the Acquire in `take_repeat`: the readings are visible with it.
     ON_STDERR.store(pid, Ordering::Release);
 }
@@ -37,18 +44,17 @@ pub(crate) fn is_to_be_repeated() -> bool {
     ON_STDERR.load(Ordering::Relaxed) == pid()
 }
 
-/// The anchor once more, if this process's went to stderr; the caller writes it or gives it back with
-/// [`went_to_stderr`].
+/// The anchor once more, if this process's went to stderr; the caller writes it or gives it back.
 pub(crate) fn take_repeat(out: &mut [u8; RECORD_BYTES]) -> Option<usize> {
     // ORDERING: Acquire pairs with the Release in `went_to_stderr`. One caller gets it.
-    ON_STDERR
-        .compare_exchange(pid(), 0, Ordering::Acquire, Ordering::Relaxed)
-        .is_ok()
-        .then(|| encode_latest(out))
-}
-
-fn encode_latest(out: &mut [u8; RECORD_BYTES]) -> usize {
+    ON_STDERR.compare_exchange(pid(), 0, Ordering::Acquire, Ordering::Relaxed).ok()?;
     let mono_ns = MONO_NS.load(Ordering::Relaxed);
     let anchor = ClockAnchor { pid: pid() as _, mono_ns, wall_ns: WALL_NS.load(Ordering::Relaxed) };
-    encode_clock_anchor(out, mono_ns, THREAD.load(Ordering::Relaxed), &anchor)
+    Some(encode_clock_anchor(out, mono_ns, THREAD.load(Ordering::Relaxed), &anchor))
+}
+
+/// What [`take_repeat`] gave did not land.
+pub(crate) fn give_back_repeat() {
+    // ORDERING: Release, as in `went_to_stderr`.
+    ON_STDERR.store(pid(), Ordering::Release);
 }

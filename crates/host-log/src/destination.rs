@@ -62,33 +62,39 @@ pub(crate) fn write_stderr(record: &[u8]) -> bool {
     written == record.len()
 }
 
-/// As [`write_stderr`], on a thread of the program's own: a reader that is gone costs the record, not the process.
-pub(crate) fn write_stderr_without_signal(record: &[u8]) -> bool {
-    let mut broken_pipe = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+/// Runs `write` on a thread of the program's own such that a reader that is gone, or a file at its limit, costs the
+/// record and not the process: the signals of both are held back, and taken when `write` has caused one. (The
+/// writer's thread takes no signals at all.)
+pub(crate) fn without_deadly_signals(write: impl FnOnce() -> bool) -> bool {
+    let mut deadly = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut former = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: room for a set.
-    unsafe { libc::sigemptyset(broken_pipe.as_mut_ptr()) };
+    unsafe { libc::sigemptyset(deadly.as_mut_ptr()) };
+    for signal in DEADLY_SIGNALS {
+        // SAFETY: made above.
+        unsafe { libc::sigaddset(deadly.as_mut_ptr(), signal) };
+    }
     // SAFETY: made above.
-    unsafe { libc::sigaddset(broken_pipe.as_mut_ptr(), libc::SIGPIPE) };
-    // SAFETY: made above.
-    let broken_pipe = unsafe { broken_pipe.assume_init() };
+    let deadly = unsafe { deadly.assume_init() };
     // SAFETY: one valid set, and room for another.
-    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const broken_pipe, former.as_mut_ptr()) };
-    let landed = write_stderr(record);
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const deadly, former.as_mut_ptr()) };
+    let landed = write();
     // SAFETY: filled by the call above, which cannot fail.
     let former = unsafe { former.assume_init() };
     // SAFETY: a valid set.
-    let was_blocked = unsafe { libc::sigismember(&raw const former, libc::SIGPIPE) } == 1;
-    if !landed && !was_blocked {
-        // The signal that this write has caused is this thread's, and taken back.
+    let was_blocked = |signal| unsafe { libc::sigismember(&raw const former, signal) } == 1;
+    if !landed && !DEADLY_SIGNALS.into_iter().any(was_blocked) {
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: a valid set and time; nobody wants to know more of the signal.
-        unsafe { libc::sigtimedwait(&raw const broken_pipe, core::ptr::null_mut(), &raw const at_once) };
+        unsafe { libc::sigtimedwait(&raw const deadly, core::ptr::null_mut(), &raw const at_once) };
     }
     // SAFETY: a valid set.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const former, core::ptr::null_mut()) };
     landed
 }
+
+/// What a `write` can raise.
+const DEADLY_SIGNALS: [i32; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
 /// Takes back the `written` bytes of a record of which stderr, a file, took no more; unless somebody has written
 /// behind them.
@@ -264,7 +270,7 @@ impl Output {
                 if written < size {
                     cut_back(&lock, written);
                     drop(lock);
-                    anchor_record::went_to_stderr(pid());
+                    anchor_record::give_back_repeat();
                     self.close();
                     return false;
                 }

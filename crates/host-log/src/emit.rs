@@ -113,7 +113,7 @@ pub(crate) fn begin_queue(region: &'static Region, thread: &Thread) {
     let pid = thread.pid();
     let claim = AnchorClaim::new(&state().clock_anchor_pid);
     if !claim.is_done(pid) && enabled(Level::Timing) && claim.claim(pid) {
-        emit_anchor(pid, |record| accept(region, thread, record, pid));
+        emit_anchor(pid, |record| accept(region, thread, record, pid, |_| ()));
     }
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn submit(thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
 #[inline]
 fn submit_by(way: Way, thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
     match way {
-        Way::Queue(region) => accept(region, thread, record, anchor_pid),
+        Way::Queue(region) => accept(region, thread, record, anchor_pid, |_| ()),
         Way::Callback(callback, context) => hand_in(callback, context, record, anchor_pid),
         Way::Synchronous => write_synchronously(record, anchor_pid),
         Way::Refused => {
@@ -192,14 +192,20 @@ fn submit_by(way: Way, thread: &Thread, record: &[u8], anchor_pid: i32) -> bool 
     }
 }
 
-/// Takes a record into the queue.
+/// Takes a record into the queue, its first bytes amended by `amend`.
 // HOT: claim, copy, and a look at the doorbell.
 #[inline]
-pub(crate) fn accept(region: &'static Region, thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
+pub(crate) fn accept(
+    region: &'static Region,
+    thread: &Thread,
+    record: &[u8],
+    anchor_pid: i32,
+    amend: impl FnOnce(&mut [u8]),
+) -> bool {
     match thread.with_run(|run| region.ring.claim(run)) {
         Ok(claim) => {
             let position = claim.position();
-            region.ring.publish(claim, record, anchor_pid);
+            region.ring.publish(claim, record, anchor_pid, amend);
             published(region, position);
             true
         }
@@ -269,14 +275,16 @@ pub(crate) fn try_write_synchronously(record: &[u8], anchor_pid: i32) -> bool {
     if line.is_empty() {
         return false;
     }
-    if destination::is_bound(state()) {
-        return Output::new(false).append(line, 0, &[size as u32]) == 1;
-    }
-    let landed = destination::write_stderr_without_signal(line);
-    if landed && anchor_pid != 0 {
-        anchor_record::went_to_stderr(anchor_pid);
-    }
-    landed
+    destination::without_deadly_signals(|| {
+        if destination::is_bound(state()) {
+            return Output::new(false).append(line, 0, &[size as u32]) == 1;
+        }
+        let landed = destination::write_stderr(line);
+        if landed && anchor_pid != 0 {
+            anchor_record::went_to_stderr(anchor_pid, line);
+        }
+        landed
+    })
 }
 
 /// Counts one lost record: in the total and under exactly one reason.

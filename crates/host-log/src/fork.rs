@@ -393,7 +393,7 @@ pub fn close(timeout: Duration) {
     );
     // A destination that does not move is most likely the reason, and must not hold the exit up any longer.
     if destination::stderr_is_ready(monotonic_ns()) {
-        destination::write_stderr_without_signal(&record[..size]);
+        destination::without_deadly_signals(|| destination::write_stderr(&record[..size]));
     } else if destination::is_bound(state()) {
         destination::append_if_free(&record[..size]);
     }

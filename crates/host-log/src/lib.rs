@@ -134,7 +134,7 @@ mod owner {
             /// Publishes `record` in the gap and wakes the writer.
             pub fn publish(self, record: &[u8]) {
                 let position = self.claim.position();
-                self.region.ring.publish(self.claim, record, 0);
+                self.region.ring.publish(self.claim, record, 0, |_| ());
                 emit::published(self.region, position);
                 self.region.doorbell.ring();
             }

@@ -302,9 +302,10 @@ impl<const SLOTS: usize> Ring<SLOTS> {
 
     /// Copies `record` into the claimed slot and hands it to the consumer. `anchor_pid` is the pid whose
     /// clock anchor the record is, else 0. A record is at most [`RECORD_BYTES`] long; what is beyond is cut.
+    /// `amend` may change the copy's first bytes, at most [`HEAD_DATA_BYTES`].
     // HOT: one copy and one store.
     #[inline]
-    pub fn publish(&self, claim: Claim, record: &[u8], anchor_pid: i32) {
+    pub fn publish(&self, claim: Claim, record: &[u8], anchor_pid: i32, amend: impl FnOnce(&mut [u8])) {
         let record = &record[..record.len().min(RECORD_BYTES)];
         let (start, rest) = record.split_at(record.len().min(HEAD_DATA_BYTES));
         let head = self.head(claim.position);
@@ -314,6 +315,7 @@ impl<const SLOTS: usize> Ring<SLOTS> {
             content.size = record.len() as u32;
             content.anchor_pid = anchor_pid;
             content.data[..start.len()].copy_from_slice(start);
+            amend(&mut content.data[..start.len()]);
         });
         if !rest.is_empty() {
             self.put_tail(claim.position, 0, rest);

@@ -201,7 +201,7 @@ impl Open {
                                 let mut record = [0; SPAN_FRAME_BYTES_MAX];
                                 record[..size].copy_from_slice(&frame[..size]);
                                 record[size..size + attrs.len()].copy_from_slice(attrs);
-                                region.ring.publish(claim, &record[..size + attrs.len()], 0);
+                                region.ring.publish(claim, &record[..size + attrs.len()], 0, |_| ());
                             }
                             emit::published(region, position);
                         }

@@ -99,15 +99,10 @@ pub(crate) unsafe extern "C" fn enqueue(
         };
         // SAFETY: readable by the function's contract.
         let record = unsafe { core::slice::from_raw_parts(record.cast::<u8>(), size) };
-        let accepted = if record[0] >= frame::FIRST_TEXT_BYTE {
-            emit::accept(region, thread, record, anchor_pid)
-        } else {
-            // A frame: this is the caller's thread, so its ids are known here.
-            let mut copy = [0; RECORD_BYTES];
-            copy[..size].copy_from_slice(record);
-            frame::set_thread_ids(&mut copy[..size], thread.pid(), i64::from(thread.tid()));
-            emit::accept(region, thread, &copy[..size], anchor_pid)
-        };
+        // A frame: this is the caller's thread, so its ids are known here.
+        let (pid, tid) = (thread.pid(), i64::from(thread.tid()));
+        let with_ids = |frame: &mut [u8]| frame::set_thread_ids(frame, pid, tid);
+        let accepted = emit::accept(region, thread, record, anchor_pid, with_ids);
         // For the caller's own flush, which can see no more than this number.
         region.refresh_pending(state);
         accepted
@@ -273,7 +268,7 @@ impl Writer {
             AnchorClaim::new(&state.clock_anchor_pid).undo(anchor_pid);
         }
         if anchor_pid != 0 && landed && on_stderr {
-            anchor_record::went_to_stderr(anchor_pid);
+            anchor_record::went_to_stderr(anchor_pid, self.batch.record(index));
         }
         landed
     }

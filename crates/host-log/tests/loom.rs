@@ -43,7 +43,7 @@ impl<const SLOTS: usize> Sink<SLOTS> {
     /// What the owner's producers do.
     fn submit(&self, run: &mut Run, record: &[u8]) -> Result<(), DropReason> {
         let claim = self.ring.claim(run)?;
-        self.ring.publish(claim, record, 0);
+        self.ring.publish(claim, record, 0, |_| ());
         self.doorbell.ring_if_asleep();
         Ok(())
     }
