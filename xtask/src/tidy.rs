@@ -168,7 +168,9 @@ fn rust_file(path: &Path, text: &str, breaches: &mut Vec<String>) {
             ["Mutex", "Condvar", "RwLock", "OnceLock", "OnceCell", "LazyLock", "parking_lot", "println!"];
         for (number, line) in lines.iter().enumerate() {
             let code = line.trim_start();
-            if !code.starts_with("//") && barred.iter().any(|name| code.contains(name)) {
+            // A test may say that it skips something.
+            let says_skipped = code.starts_with("eprintln!(\"skipped: ");
+            if !code.starts_with("//") && !says_skipped && barred.iter().any(|name| code.contains(name)) {
                 breach(number, "host-log holds nothing that a fork could leave locked");
             }
         }

@@ -14,7 +14,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, fence};
 
 use simpler_log_abi::{LOG_DIRECTORY_BYTES, SimplerHostLogState};
 use simpler_record_format::RECORD_BYTES;
@@ -41,11 +41,36 @@ pub(crate) fn bind(directory: &Path) -> Result<bool, Error> {
         return Err(Error::new(ErrorKind::DirectoryPath));
     }
     std::fs::create_dir_all(&absolute).map_err(|e| Error::from_io(ErrorKind::Directory, e))?;
-    Ok(DirectoryClaim::new(&state.log_directory_bound).bind(|| {
+    let is_first = DirectoryClaim::new(&state.log_directory_bound).bind(|| {
         for (byte, place) in bytes.iter().chain(&[0]).zip(&state.log_directory) {
             place.store(*byte, Ordering::Relaxed);
         }
-    }))
+    });
+    if is_first {
+        // In a child, this forgets the parent's region.
+        pid();
+        // ORDERING: SeqCst pairs with the fence in `tell_region`: a writer that starts meanwhile sees the
+        // directory, or its region is seen here.
+        fence(Ordering::SeqCst);
+        if let Some(region) = Region::current() {
+            note_path(region, state);
+        }
+    }
+    Ok(is_first)
+}
+
+/// Tells a region whose writer is about to start where the log file will be, if that is known: records may be
+/// accepted, and the process be killed, before the writer has opened it.
+pub(crate) fn tell_region(region: &Region, state: &SimplerHostLogState) {
+    // ORDERING: SeqCst, see `bind`.
+    fence(Ordering::SeqCst);
+    if is_bound(state) {
+        note_path(region, state);
+    }
+}
+
+fn note_path(region: &Region, state: &SimplerHostLogState) {
+    region.note_path(without_zero(&log_path(state, pid())));
 }
 
 /// Whether a directory is bound. Then every record goes there.
@@ -257,8 +282,7 @@ impl Output {
         self.is_regular = status.is_some_and(|status| status.st_mode & libc::S_IFMT == libc::S_IFREG);
         self.bytes = status.map_or(0, |status| status.st_size.cast_unsigned());
         if let (true, Some(status), Some(region)) = (self.is_writers, status, Region::current()) {
-            let length = path.iter().position(|byte| *byte == 0).unwrap_or(path.len());
-            region.note_log(&path[..length], status.st_dev, status.st_ino);
+            region.note_opened(without_zero(&path), status.st_dev, status.st_ino, self.bytes());
         }
         // An anchor that went to stderr before the directory was bound comes first here as well: it is taken under
         // the file's lock, so that no other thread appends before it.
@@ -338,6 +362,10 @@ fn log_path(state: &SimplerHostLogState, pid: i32) -> [u8; PATH_BYTES] {
     // Always fits: the directory has at most 1023 bytes, and the name at most 20.
     let _ = std::io::Write::write_fmt(&mut rest, format_args!("/host.{pid}.log"));
     path
+}
+
+fn without_zero(path: &[u8]) -> &[u8] {
+    path.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
 /// Writes all of `bytes`, over interruptions and short writes, and gives how many were taken.

@@ -174,6 +174,7 @@ pub fn start_writer() -> Result<(), Error> {
     register_heavy_barrier();
     let started = region_for_writer(me).and_then(|(region, why_private)| {
         region.note_all(state);
+        destination::tell_region(region, state);
         region.doorbell.allow();
         spawn_writer(region).map(|()| (region, why_private))
     });

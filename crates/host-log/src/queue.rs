@@ -165,6 +165,10 @@ impl<const SLOTS: usize> Ring<SLOTS> {
         SLOTS as u64 - 1
     };
 
+    /// The bytes in front of the slots.
+    #[cfg(not(loom))]
+    pub(crate) const CURSORS_BYTES: usize = core::mem::offset_of!(Self, heads);
+
     /// An empty ring, for models; the real one is made in place from zeroed memory.
     #[cfg(loom)]
     pub fn new() -> Self {
@@ -417,6 +421,37 @@ impl<const SLOTS: usize> Ring<SLOTS> {
             self.head(*position).stamp.load(Ordering::Relaxed) == stamp(*position, SlotState::Reserved)
         };
         enqueued - finished - (finished..enqueued).filter(is_reserved).count() as u64
+    }
+
+    /// The published positions from `next` on, in order; for who looks at a ring that nobody works on any more,
+    /// whatever is in it.
+    pub fn published_from(&self, next: u64) -> Vec<u64> {
+        let enqueued = self.enqueued();
+        let is_published = |(index, head): (usize, &Head)| {
+            let found = head.stamp.load(Ordering::Relaxed);
+            let position = found >> 2;
+            let is_its = position & Self::MASK == index as u64 && (next..enqueued).contains(&position);
+            (is_its && found == stamp(position, SlotState::Published)).then_some(position)
+        };
+        let mut positions: Vec<u64> = self.heads.iter().enumerate().filter_map(is_published).collect();
+        positions.sort_unstable();
+        positions
+    }
+
+    /// Copies the record that was published at `position` into `out` and gives its length; 0 if it has none that a
+    /// record can have. For who looks at a ring that nobody works on any more.
+    pub fn record_at(&self, position: u64, out: &mut [u8; RECORD_BYTES]) -> usize {
+        let index = (position & Self::MASK) as usize;
+        let (in_head, in_tail) = out.split_at_mut(HEAD_DATA_BYTES);
+        let size = self.heads[index].content.with(|content| {
+            // SAFETY: nobody else touches the slot.
+            let content = unsafe { &*content };
+            in_head.copy_from_slice(&content.data);
+            content.size as usize
+        });
+        // SAFETY: as above.
+        self.tails[index].with(|tail| in_tail.copy_from_slice(unsafe { &*tail }));
+        if size <= RECORD_BYTES { size } else { 0 }
     }
 
     /// The reading end.

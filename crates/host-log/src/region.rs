@@ -24,7 +24,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use simpler_log_abi::{DROP_REASONS, DropReason, LOG_DIRECTORY_BYTES, SimplerHostLogState};
 
@@ -52,7 +52,7 @@ const NAMES_MAX: u32 = 64;
 /// What the layout depends on, as one number: a region made by another version of this code has another one.
 pub(crate) const LAYOUT: u64 = {
     /// Grows when the meaning of the bytes changes and no number below does.
-    const REVISION: u64 = 1;
+    const REVISION: u64 = 2;
     let parts = [
         REVISION,
         size_of::<Region>() as u64,
@@ -100,13 +100,22 @@ pub(crate) struct Come {
     pub(crate) failed: u64,
 }
 
-/// The log file as the writer opened it.
+/// Both clocks, as a recovery has read them; the tick is 0 while none has.
+#[derive(Debug)]
+#[repr(C)]
+struct RecoveryKnot {
+    tick: AtomicU64,
+    ns: AtomicI64,
+}
+
+/// The log file, noted when its directory is bound, and again as the writer opened it.
 #[derive(Debug)]
 #[repr(C)]
 struct LogFile {
     device: AtomicU64,
-    inode: AtomicU64,
     /// 0 while the writer has opened none.
+    inode: AtomicU64,
+    /// 0 while no directory is bound.
     path_bytes: AtomicU32,
     path: [AtomicU8; LOG_PATH_BYTES],
 }
@@ -129,6 +138,9 @@ pub(crate) struct Region {
     /// The current progress is this number's parity.
     progressed: AtomicU32,
     progress: [Progress; 2],
+    /// A pair of the clocks that was read after the process's death, for readings that are newer than its last
+    /// knot. Kept here, so that a recovery that is interrupted renders the same when it is run again.
+    recovery_knot: RecoveryKnot,
     pub(crate) ticks: TickClock,
     pub(crate) doorbell: Doorbell,
     /// Grows with every batch; who waits for the writer sleeps on it.
@@ -136,6 +148,37 @@ pub(crate) struct Region {
     pub(crate) waiters: AtomicU32,
     pub(crate) ring: Ring,
     pub(crate) stacks: Stacks,
+}
+
+/// Where in a region's bytes the parts lie that a recovery writes back.
+pub(crate) mod parts {
+    use core::mem::offset_of;
+    use core::ops::Range;
+
+    use super::{LogFile, Progress, RecoveryKnot, Region};
+    use crate::queue::{QUEUE_SLOTS, Ring};
+
+    /// Everything in front of the slots: what says whether there is something to recover.
+    pub(crate) const HEAD_BYTES: usize = offset_of!(Region, ring) + Ring::<QUEUE_SLOTS>::CURSORS_BYTES;
+    /// The places that take turns.
+    pub(crate) const PROGRESS: Range<usize> = range(offset_of!(Region, progress), size_of::<[Progress; 2]>());
+    /// Which of them is current.
+    pub(crate) const PROGRESSED: Range<usize> = range(offset_of!(Region, progressed), size_of::<u32>());
+    /// The log file's device.
+    pub(crate) const DEVICE: Range<usize> =
+        range(offset_of!(Region, log) + offset_of!(LogFile, device), size_of::<u64>());
+    /// The log file's inode, by which it counts as opened.
+    pub(crate) const INODE: Range<usize> =
+        range(offset_of!(Region, log) + offset_of!(LogFile, inode), size_of::<u64>());
+    /// The clocks as read by a recovery.
+    pub(crate) const RECOVERY_KNOT: Range<usize> =
+        range(offset_of!(Region, recovery_knot), size_of::<RecoveryKnot>());
+    /// How much of the losses was told.
+    pub(crate) const REPORTED: Range<usize> = range(offset_of!(Region, reported), size_of::<u64>());
+
+    const fn range(start: usize, length: usize) -> Range<usize> {
+        start..start + length
+    }
 }
 
 /// This process's region, null before its first writer.
@@ -228,27 +271,62 @@ impl Region {
         }
     }
 
-    /// Notes the log file that the writer has opened, for whoever finds the region later. `path` without a zero.
-    pub(crate) fn note_log(&self, path: &[u8], device: u64, inode: u64) {
-        self.log.path_bytes.store(0, Ordering::Relaxed);
+    /// Notes where the log file will be, for whoever finds the region before the writer has opened it. The first
+    /// path stays, as the first directory does; two threads may say it at once. `path` without a zero.
+    pub(crate) fn note_path(&self, path: &[u8]) {
+        if self.log.path_bytes.load(Ordering::Relaxed) != 0 {
+            return;
+        }
         for (place, byte) in self.log.path.iter().zip(path) {
             place.store(*byte, Ordering::Relaxed);
         }
-        self.log.device.store(device, Ordering::Relaxed);
-        self.log.inode.store(inode, Ordering::Relaxed);
-        let length = path.len().min(LOG_PATH_BYTES) as u32;
         // ORDERING: Release: who sees the length sees the path.
-        self.log.path_bytes.store(length, Ordering::Release);
+        self.log.path_bytes.store(path.len().min(LOG_PATH_BYTES) as u32, Ordering::Release);
     }
 
-    /// The log file's path, device and inode, if the writer has opened one.
+    /// Notes that the log file was opened, and its size, if it has one; what is found behind that may be the
+    /// writer's. Only by who commits.
+    pub(crate) fn note_opened(&self, path: &[u8], device: u64, inode: u64, file_bytes: Option<u64>) {
+        self.note_path(path);
+        self.log.inode.store(0, Ordering::Relaxed);
+        // ORDERING: Release: should the process be killed among these stores, the file is not opened as far as
+        // anybody can tell, and nothing was written to it; never is the size another file's.
+        fence(Ordering::Release);
+        self.commit(Come { file_bytes, ..self.come() });
+        self.log.device.store(device, Ordering::Relaxed);
+        // ORDERING: Release, as above.
+        self.log.inode.store(inode, Ordering::Release);
+    }
+
+    /// The log file's path, if a directory was bound, and its device and inode, which are 0 while the writer has not
+    /// opened it.
     pub(crate) fn log(&self) -> Option<(PathBuf, u64, u64)> {
-        // ORDERING: Acquire pairs with the Release in `note_log`.
+        // ORDERING: Acquire pairs with the Release in `note_path`.
         let length = (self.log.path_bytes.load(Ordering::Acquire) as usize).min(LOG_PATH_BYTES);
         let path: Vec<u8> = self.log.path[..length].iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
-        let path = PathBuf::from(OsString::from_vec(path));
-        let file = &self.log;
-        (length != 0).then(|| (path, file.device.load(Ordering::Relaxed), file.inode.load(Ordering::Relaxed)))
+        // ORDERING: Acquire pairs with the Release in `note_opened`.
+        let inode = self.log.inode.load(Ordering::Acquire);
+        let device = if inode == 0 { 0 } else { self.log.device.load(Ordering::Relaxed) };
+        (length != 0).then(|| (PathBuf::from(OsString::from_vec(path)), device, inode))
+    }
+
+    /// No file is opened: the one that was is gone, and who recovers makes another. As a stage of its own, so that
+    /// an interruption before [`Region::note_opened`] leaves this.
+    pub(crate) fn forget_file(&self) {
+        self.log.inode.store(0, Ordering::Relaxed);
+    }
+
+    /// The pair of the clocks, tick and ns, that a recovery has read.
+    pub(crate) fn recovery_knot(&self) -> Option<(u64, i64)> {
+        let knot = &self.recovery_knot;
+        let knot = (knot.tick.load(Ordering::Relaxed), knot.ns.load(Ordering::Relaxed));
+        (knot.0 != 0).then_some(knot)
+    }
+
+    /// Keeps the pair of the clocks that a recovery has read.
+    pub(crate) fn keep_recovery_knot(&self, (tick, ns): (u64, i64)) {
+        self.recovery_knot.ns.store(ns, Ordering::Relaxed);
+        self.recovery_knot.tick.store(tick, Ordering::Relaxed);
     }
 
     /// The region shall know what `state` says was refused, here or in other modules.

@@ -19,6 +19,7 @@ use std::ffi::CString;
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -223,6 +224,11 @@ impl RingFile {
         Ok(region)
     }
 
+    /// Reads what is at `offset` of a ring that [`RingFile::read_first`] found whole.
+    pub(crate) fn sample(&self, bytes: &mut [u8], offset: usize) -> io::Result<()> {
+        self.file.read_exact_at(bytes, offset as u64)
+    }
+
     /// Who holds the ring. Only of one that is finished is `Nobody` the answer that its process is dead.
     pub(crate) fn holder(&self) -> io::Result<Holder> {
         let mut lock = lock_of(libc::F_WRLCK);
@@ -276,9 +282,10 @@ impl RingFile {
         Ok(status.st_nlink == 0)
     }
 
-    /// Writes `bytes` at `offset` of the ring. Only by who holds its lock.
-    pub(crate) fn write_at(&self, bytes: &[u8], offset: usize) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset as u64)
+    /// Writes a part of `region`, a copy that was read from here and then changed, back. Only by who holds the
+    /// ring's lock.
+    pub(crate) fn write_back(&self, region: &mut Region, part: Range<usize>) -> io::Result<()> {
+        self.file.write_all_at(&bytes_of(region)[part.clone()], part.start as u64)
     }
 }
 

@@ -36,6 +36,7 @@ mod real {
     #[inline(always)]
     pub fn light_barrier() {
         if HEAVY_REACHES_ALL.load(Ordering::Relaxed) {
+            // ORDERING: SeqCst for the compiler alone; `heavy_barrier` brings the processors'.
             compiler_fence(Ordering::SeqCst);
         } else {
             // ORDERING: SeqCst pairs with the fence in `heavy_barrier`.
@@ -120,11 +121,13 @@ mod model {
 
     /// Under loom both halves are what the pair amounts to: a full fence.
     pub fn light_barrier() {
+        // ORDERING: SeqCst pairs with the fence below.
         loom::sync::atomic::fence(super::Ordering::SeqCst);
     }
 
     /// See [`light_barrier`].
     pub fn heavy_barrier() {
+        // ORDERING: SeqCst pairs with the fence above.
         loom::sync::atomic::fence(super::Ordering::SeqCst);
     }
 

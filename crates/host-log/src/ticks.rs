@@ -113,6 +113,11 @@ pub(crate) struct Knot {
 }
 
 impl Knot {
+    /// What was read and kept elsewhere.
+    pub(crate) fn known((tick, ns): (u64, i64)) -> Knot {
+        Knot { tick, ns, half_ticks: 0 }
+    }
+
     /// Reads both clocks.
     pub(crate) fn read() -> Knot {
         let pair = || {
@@ -244,6 +249,33 @@ impl TickClock {
         if former(0).is_none() {
             keep_latest(self);
         }
+    }
+
+    /// As [`TickClock::to_ns`], for who has read both clocks himself: what is newer than the latest knot lies on
+    /// the line from there to `now`.
+    pub(crate) fn to_ns_by(&self, now: Knot, tick: u64) -> i64 {
+        match self.latest() {
+            Some(latest) if tick > latest.0 => interpolate(latest, (now.tick, now.ns), tick),
+            _ => self.to_ns(tick),
+        }
+    }
+
+    /// How often the past was replaced: as long as it is this number, the table that a copy of the clock uses was
+    /// not being written over.
+    pub(crate) fn replacements(&self) -> u32 {
+        // ORDERING: Acquire pairs with the Release in `replace`.
+        self.replaced.load(Ordering::Acquire)
+    }
+
+    /// Whether the knots in use rise as knots do: what to ask of a clock that was found.
+    pub(crate) fn is_sound(&self) -> bool {
+        let table = self.table();
+        let mut former = None;
+        (0..table.length()).map(|index| table.knot(index)).all(|(tick, ns)| {
+            let rises = former.is_none_or(|(tick_0, ns_0)| tick > tick_0 && ns >= ns_0);
+            former = Some((tick, ns));
+            rises && ns >= 0
+        })
     }
 
     /// The latest knot.
