@@ -69,6 +69,8 @@ mod macros;
 #[cfg(not(loom))]
 mod recover;
 #[cfg(not(loom))]
+pub mod open_spans;
+#[cfg(not(loom))]
 mod region;
 #[cfg(not(loom))]
 mod rings;
