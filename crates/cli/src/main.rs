@@ -6,6 +6,7 @@
 mod check;
 mod demo;
 mod log;
+mod recover;
 mod timing;
 
 use clap::{Parser, Subcommand};
@@ -26,6 +27,7 @@ enum Command {
     Demo(demo::Demo),
     Timing(timing::Timing),
     Check(check::Check),
+    Recover(recover::Recover),
 }
 
 fn main() -> ExitCode {
@@ -33,6 +35,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Timing(timing) => timing.run(),
         Command::Check(check) => check.run(),
+        Command::Recover(recover) => recover.run(),
     };
     outcome.unwrap_or_else(|error| {
         let pipe_closed = error

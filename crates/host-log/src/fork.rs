@@ -31,7 +31,7 @@ use crate::identity::{begin_life, map_life_page, monotonic_ns, pid, thread_handl
 use crate::region::{self, Region};
 use crate::sync::{Ordering, register_heavy_barrier};
 use crate::writer::{enqueue, writer_main};
-use crate::{destination, is_bound, log_warn, span, state, thread, ticks};
+use crate::{destination, is_bound, log_warn, recover, span, state, thread, ticks};
 
 /// How long the exit of the process waits for records that were accepted.
 const EXIT_DRAIN: Duration = Duration::from_millis(1000);
@@ -221,6 +221,7 @@ fn region_for_writer(me: i32) -> io::Result<(&'static Region, Option<io::Error>)
     {
         return Ok((region, None));
     }
+    recover::sweep();
     let made = Region::create(me, ticks::is_a_clock())?;
     begin_life();
     Ok(made)

@@ -67,6 +67,10 @@ pub mod log_facade;
 #[cfg(not(loom))]
 mod macros;
 #[cfg(not(loom))]
+mod recover;
+#[cfg(not(loom))]
+pub mod open_spans;
+#[cfg(not(loom))]
 mod region;
 #[cfg(not(loom))]
 mod rings;
@@ -101,6 +105,7 @@ mod owner {
         Config, Counts, close, counts, flush, init, prepare_to_fork, set_directory, start_writer,
     };
     pub use crate::identity::{monotonic_ns, pid, tid};
+    pub use crate::recover::{Recovered, Recovery, Refused, recover, recover_stderr};
     pub use crate::span::{
         AttributedSpan, Attributes, Invocation, NoSpan, RootGuard, Span, SpanContext, SpanEvent, context,
         emit_span, replace_context, span_enabled,

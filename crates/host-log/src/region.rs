@@ -30,7 +30,7 @@ use simpler_log_abi::{DROP_REASONS, DropReason, LOG_DIRECTORY_BYTES, SimplerHost
 
 use crate::queue::{QUEUE_SLOTS, RUN_SLOTS, Ring};
 use crate::stack::{OPEN_FRAME_BYTES, OPEN_SPANS_MAX, Stacks, THREADS_MAX};
-use crate::ticks::{KNOTS_MAX, TickClock};
+use crate::ticks::{KNOTS_MAX, Knot, TickClock};
 use crate::wake::Doorbell;
 
 /// Where the folder of rings is, instead of `/dev/shm`: for machines whose shared memory is elsewhere.
@@ -324,9 +324,9 @@ impl Region {
     }
 
     /// Keeps the pair of the clocks that a recovery has read.
-    pub(crate) fn keep_recovery_knot(&self, (tick, ns): (u64, i64)) {
-        self.recovery_knot.ns.store(ns, Ordering::Relaxed);
-        self.recovery_knot.tick.store(tick, Ordering::Relaxed);
+    pub(crate) fn keep_recovery_knot(&self, knot: Knot) {
+        self.recovery_knot.ns.store(knot.ns, Ordering::Relaxed);
+        self.recovery_knot.tick.store(knot.tick, Ordering::Relaxed);
     }
 
     /// The region shall know what `state` says was refused, here or in other modules.

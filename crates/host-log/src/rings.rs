@@ -13,8 +13,6 @@
 //!
 //! A process never opens a ring of its own here: to close it would give its lock away.
 
-#![allow(dead_code, reason = "their users come with the next commits")]
-
 use std::ffi::CString;
 use std::fmt;
 use std::fs::File;

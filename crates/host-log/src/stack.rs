@@ -71,7 +71,7 @@ impl Stack {
     // HOT: one store.
     #[inline(always)]
     pub(crate) fn opened(&self, index: u32) {
-        // ORDERING: Release pairs with the Acquire in `for_each`: who sees the depth sees the frame.
+        // ORDERING: Release pairs with the Acquire in `copies`: who sees the depth sees the frame.
         self.depth.store(index + 1, Ordering::Release);
     }
 
@@ -99,7 +99,7 @@ impl Stack {
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Stacks {
-    threads: [Stack; THREADS_MAX],
+    pub(crate) threads: [Stack; THREADS_MAX],
 }
 
 impl Stacks {
@@ -132,23 +132,32 @@ impl Stacks {
     /// opens or closes spans meanwhile may be seen half before and half after.
     pub(crate) fn for_each(&self, mut see: impl FnMut(i32, usize, &[u8; OPEN_FRAME_BYTES])) {
         for stack in &self.threads {
-            let tid = stack.tid.load(Ordering::Relaxed);
-            // ORDERING: Acquire pairs with the Release in `opened`.
-            let depth = (stack.depth.load(Ordering::Acquire) as usize).min(OPEN_SPANS_MAX);
-            if tid == 0 {
-                continue;
-            }
-            for (index, frame) in stack.frames[..depth].iter().enumerate() {
-                // SAFETY: the bytes are there; a copy that its thread changes meanwhile is a sample like another,
-                // and nothing is made of it but numbers and bytes. Volatile, so that it is read once.
-                let frame = frame.with(|frame| unsafe { frame.read_volatile() });
-                see(tid, index, &frame);
+            let tid = stack.tid();
+            let copies = stack.copies();
+            if tid != 0 {
+                copies.enumerate().for_each(|(index, frame)| see(tid, index, &frame));
             }
         }
     }
 }
 
 impl Stack {
+    /// The kernel's id of the stack's thread, 0 if it is free.
+    pub(crate) fn tid(&self) -> i32 {
+        self.tid.load(Ordering::Relaxed)
+    }
+
+    /// Copies of the frames of the spans that are open, from the bottom.
+    pub(crate) fn copies(&self) -> impl Iterator<Item = [u8; OPEN_FRAME_BYTES]> {
+        // ORDERING: Acquire pairs with the Release in `opened`.
+        let depth = (self.depth.load(Ordering::Acquire) as usize).min(OPEN_SPANS_MAX);
+        self.frames[..depth].iter().map(|frame| {
+            // SAFETY: the bytes are there; a copy that its thread changes meanwhile is a sample like another,
+            // and nothing is made of it but numbers and bytes. Volatile, so that it is read once.
+            frame.with(|frame| unsafe { frame.read_volatile() })
+        })
+    }
+
     /// The thread `tid` is gone; one caller gets to say so.
     fn free(&self, tid: i32) {
         // ORDERING: Release pairs with the Acquire in `take`.

@@ -4,6 +4,7 @@
 #![cfg(feature = "host-strace")]
 #![expect(clippy::unwrap_used, reason = "clippy does not take the functions beside the tests for tests")]
 
+mod baton;
 mod support;
 mod tally;
 
@@ -15,6 +16,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use baton::Baton;
 use simpler_host_log::{self as log, Config, DropReason, Invocation, Level, span};
 use support::{
     DEADLINE, DRAIN, envelope, flushed_lines, fork, in_own_process, lines_of, log_to_folder, reap, spans,
@@ -81,35 +83,6 @@ fn is_held(ring: &Path) -> bool {
 fn warnings(lines: &[String]) -> Vec<&str> {
     let is_warning = |line: &&String| envelope(line).0.level == Level::Warn;
     lines.iter().filter(is_warning).map(|line| envelope(line).1).collect()
-}
-
-/// A message between processes that are forked from here on.
-struct Baton {
-    ends: [i32; 2],
-}
-
-impl Baton {
-    fn new() -> Baton {
-        let mut ends = [0; 2];
-        // SAFETY: room for two descriptors.
-        assert_eq!(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) }, 0);
-        Baton { ends }
-    }
-
-    fn pass(&self, byte: u8) {
-        // SAFETY: one readable byte.
-        assert_eq!(unsafe { libc::write(self.ends[1], (&raw const byte).cast(), 1) }, 1);
-    }
-
-    fn take(&self) -> u8 {
-        let mut poll = libc::pollfd { fd: self.ends[0], events: libc::POLLIN, revents: 0 };
-        // SAFETY: one description.
-        assert_eq!(unsafe { libc::poll(&raw mut poll, 1, DEADLINE.as_millis() as i32) }, 1, "nobody passes");
-        let mut byte = 0_u8;
-        // SAFETY: room for a byte.
-        assert_eq!(unsafe { libc::read(self.ends[0], (&raw mut byte).cast(), 1) }, 1);
-        byte
-    }
 }
 
 /// In a process without a log yet: the rings are to be in `shm`.

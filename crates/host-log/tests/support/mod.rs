@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use simpler_host_log::{self as log, Config, Threshold};
@@ -157,8 +158,63 @@ pub(crate) fn fork(body: impl FnOnce()) -> i32 {
     pid
 }
 
+/// Forks a child that runs `body` and is killed at once then. Gives its pid once it is dead.
+pub(crate) fn fork_to_die(body: impl FnOnce()) -> i32 {
+    let pid = fork(|| {
+        body();
+        // SAFETY: ends this process.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    });
+    reap_killed(pid);
+    pid
+}
+
+/// Waits for a child that was killed, and checks that this is how it ended.
+pub(crate) fn reap_killed(pid: i32) {
+    let status = wait_for_end(pid);
+    assert!(
+        libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL,
+        "child {pid}: status {status:#x}"
+    );
+}
+
+/// The rings that lie in this test's shared memory.
+pub(crate) fn rings() -> Vec<PathBuf> {
+    let shared_memory = PathBuf::from(std::env::var_os("SIMPLER_SHM").unwrap());
+    // SAFETY: no preconditions.
+    let folder = shared_memory.join(format!("simpler-{}", unsafe { libc::geteuid() }));
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut rings: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    rings.sort();
+    rings
+}
+
+/// Some words that children share with their parent.
+pub(crate) fn shared_words() -> &'static [AtomicU64; 64] {
+    // SAFETY: a fresh mapping touches nothing of ours.
+    let memory = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            size_of::<[AtomicU64; 64]>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    assert_ne!(memory, libc::MAP_FAILED);
+    // SAFETY: mapped above, zeroed, of that size, and never unmapped.
+    unsafe { &*memory.cast() }
+}
+
 /// Waits for a child and checks that it ended with 0.
 pub(crate) fn reap(pid: i32) {
+    let status = wait_for_end(pid);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "child {pid}: status {status:#x}");
+}
+
+/// Waits for a child, and gives its status.
+fn wait_for_end(pid: i32) -> i32 {
     let deadline = Instant::now() + DEADLINE;
     let mut status = 0;
     // SAFETY: a valid place for the status.
@@ -170,7 +226,7 @@ pub(crate) fn reap(pid: i32) {
         }
         std::thread::yield_now();
     }
-    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "child {pid}: status {status:#x}");
+    status
 }
 
 /// Waits until `condition`, with a deadline.
