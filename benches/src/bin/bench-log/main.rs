@@ -8,6 +8,7 @@
 //! `own` is this project's log, `peers` the others, `stalled` a producer whose pipe nobody reads.
 
 mod floor;
+mod kernels_clock;
 mod own;
 mod peers;
 mod stalled;
@@ -39,6 +40,13 @@ fn main() {
     if arguments.first().is_some_and(|argument| argument == stalled::CHILD) {
         stalled::produce();
     }
+    if arguments.first().is_some_and(|argument| argument == kernels_clock::CHILD) {
+        if let Err(why) = kernels_clock::produce() {
+            eprintln!("bench log, kernel's clock: {why}");
+            std::process::exit(2);
+        }
+        return;
+    }
     let folder = std::env::temp_dir().join(format!("simpler-bench-log.{}", std::process::id()));
     let measured = std::fs::create_dir_all(&folder).map_err(Failure::from).and_then(|()| measure(&folder));
     // The logs of a benchmark are of no further use; that they may stay behind is no error.
@@ -64,6 +72,8 @@ struct Figures {
     span_attr_ns_burst: f64,
     ratio_burst: f64,
     ratio_attr_burst: f64,
+    /// With the kernel's clock in place of the counter.
+    ratio_burst_clock_gettime: f64,
     two_threads: Option<two_threads::TwoThreads>,
     text_record_ns_burst: f64,
     ratio_text_burst: f64,
@@ -120,6 +130,7 @@ fn measure(folder: &Path) -> Result<Figures, Failure> {
     figures.own.lost = figures.dropped;
     drop(peers);
     host_log.close();
+    figures.ratio_burst_clock_gettime = kernels_clock::ratio_burst()?;
     figures.stalled = stalled::compare()?;
     Ok(figures)
 }

@@ -25,6 +25,7 @@ pub(crate) fn json(figures: &Figures) -> Value {
         "span_attr_ns_burst": rounded(figures.span_attr_ns_burst),
         "ratio_burst": rounded(figures.ratio_burst),
         "ratio_attr_burst": rounded(figures.ratio_attr_burst),
+        "ratio_burst_clock_gettime": rounded(figures.ratio_burst_clock_gettime),
         "ratio_2_threads": two.map(|two| rounded(two.ratio)),
         "span_cpu_ns_2_threads": two.map(|two| rounded(two.cpu_ns)),
         "repetitions_apart_2_threads": two.map(|two| two.apart),
@@ -90,6 +91,8 @@ pub(crate) fn text(figures: &Figures) -> String {
     line("span, in a burst", figures.own.burst_ns, Some(figures.ratio_burst));
     line("span, in a burst, CPU", figures.span_cpu_ns_burst, None);
     line("span with an attribute, in a burst", figures.span_attr_ns_burst, Some(figures.ratio_attr_burst));
+    let with_clock = figures.ratio_burst_clock_gettime;
+    line("span, in a burst, by clock_gettime", with_clock * floor, Some(with_clock));
     if let Some(two) = figures.two_threads {
         line("span, two producers at once, CPU", two.cpu_ns, Some(two.ratio));
     }
