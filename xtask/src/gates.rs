@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, bail};
 
@@ -78,21 +79,37 @@ pub(crate) fn fuzz(seconds: u64) -> Result<()> {
         run(command.current_dir("fuzz").env_remove("RUSTFLAGS").env("CARGO_TARGET_DIR", &built))
     };
     in_fuzz(cargo().args(["build", "--quiet", "--release"]))?;
-    for target in targets {
+    let fuzz_one = |target: &String| -> Result<()> {
         // New inputs go to a scratch folder; the committed corpus only seeds.
-        let found = built.join("corpus").join(&target);
+        let found = built.join("corpus").join(target);
         for folder in [&found, &PathBuf::from(format!("fuzz/artifacts/{target}"))] {
             std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
-        let mut command = Command::new(built.join(TARGET).join("release").join(&target));
+        let mut command = Command::new(built.join(TARGET).join("release").join(target));
         command
             .arg(format!("-max_total_time={seconds}"))
             .arg(format!("-artifact_prefix=artifacts/{target}/"));
         command.arg("-verbosity=0").arg(found).arg(format!("corpus/{target}"));
         in_fuzz(&mut command).with_context(|| format!("fuzz target {target}"))?;
         println!("fuzz {target}: {seconds} s, nothing found");
-    }
-    Ok(())
+        Ok(())
+    };
+    // A target keeps one CPU busy.
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let one_after_the_other = || -> Result<()> {
+        while let Some(target) = targets.get(next.fetch_add(1, Ordering::Relaxed)) {
+            fuzz_one(target)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..cpus).map(|_| scope.spawn(one_after_the_other)).collect();
+        workers.into_iter().try_for_each(|worker| match worker.join() {
+            Ok(outcome) => outcome,
+            Err(_) => bail!("a thread that runs fuzz targets panicked"),
+        })
+    })
 }
 
 /// The targets: one file each in `fuzz/fuzz_targets`.

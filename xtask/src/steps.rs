@@ -8,8 +8,12 @@ use anyhow::{Result, bail};
 
 use crate::{answers, cargo, ensure_c_compiler, ensure_debian, fetch_model, gates, run, tidy};
 
-/// Seconds that each fuzz target gets in the short form; `--long` gives ten times as many.
+/// Seconds that each fuzz target gets in the short form, and how many times that in the long one.
 const FUZZ_SECONDS: u64 = 60;
+const LONG_FUZZ_FACTOR: u64 = 5;
+
+/// Tells tests to run their full counts, of which the short form is about a tenth.
+const LONG: (&str, &str) = ("SIMPLER_LONG", "1");
 
 struct Step {
     name: &'static str,
@@ -59,8 +63,11 @@ fn all(long: bool) -> Vec<Step> {
                 .args(["clippy", "--quiet", "--package", "simpler-benches", "--features", "peers"])
                 .args(["--all-targets", "--", "-D", "warnings"]))
         }),
-        step("tests", || {
+        step("tests", move || {
             let mut tests = cargo();
+            if long {
+                tests.env(LONG.0, LONG.1);
+            }
             tests.args(["nextest", "run", "--workspace", "--exclude", "simpler-tests-e2e", "--no-fail-fast"]);
             for example in gates::FEATURE_EXAMPLES {
                 tests.args(["--exclude", example]);
@@ -72,7 +79,7 @@ fn all(long: bool) -> Vec<Step> {
         step("off build", gates::off_build),
         step("loom", move || gates::loom(long)),
         step("sanitizers", gates::sanitize),
-        step("fuzz", move || gates::fuzz(if long { 10 * FUZZ_SECONDS } else { FUZZ_SECONDS })),
+        step("fuzz", move || gates::fuzz(if long { LONG_FUZZ_FACTOR * FUZZ_SECONDS } else { FUZZ_SECONDS })),
         step("whole", whole_programs),
     ]
 }
