@@ -7,6 +7,7 @@ mod check;
 mod demo;
 mod log;
 mod recover;
+mod stacks;
 mod timing;
 
 use clap::{Parser, Subcommand};
@@ -28,6 +29,7 @@ enum Command {
     Timing(timing::Timing),
     Check(check::Check),
     Recover(recover::Recover),
+    Stacks(stacks::Stacks),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +38,7 @@ fn main() -> ExitCode {
         Command::Timing(timing) => timing.run(),
         Command::Check(check) => check.run(),
         Command::Recover(recover) => recover.run(),
+        Command::Stacks(stacks) => stacks.run(),
     };
     outcome.unwrap_or_else(|error| {
         let pipe_closed = error

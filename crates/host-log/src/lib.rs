@@ -67,9 +67,9 @@ pub mod log_facade;
 #[cfg(not(loom))]
 mod macros;
 #[cfg(not(loom))]
-mod recover;
-#[cfg(not(loom))]
 pub mod open_spans;
+#[cfg(not(loom))]
+mod recover;
 #[cfg(not(loom))]
 mod region;
 #[cfg(not(loom))]

@@ -214,7 +214,7 @@ pub(crate) fn reap(pid: i32) {
 }
 
 /// Waits for a child, and gives its status.
-fn wait_for_end(pid: i32) -> i32 {
+pub(crate) fn wait_for_end(pid: i32) -> i32 {
     let deadline = Instant::now() + DEADLINE;
     let mut status = 0;
     // SAFETY: a valid place for the status.
