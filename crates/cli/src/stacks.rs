@@ -86,8 +86,13 @@ fn nothing_found(whose: Whose<'_>, argument: &Path) -> String {
 }
 
 fn print(out: &mut impl Write, process: &Process) -> io::Result<()> {
-    let Process { pid, is_alive, is_of_this_namespace, log, threads, .. } = process;
-    write!(out, "process {pid}, {}", if *is_alive { "alive" } else { "dead" })?;
+    let Process { pid, is_alive, is_of_this_namespace, log, threads, seen_ns, looked_ns } = process;
+    if *is_alive {
+        write!(out, "process {pid}, alive")?;
+    } else {
+        let ago = duration(looked_ns.saturating_sub(*seen_ns).unsigned_abs());
+        write!(out, "process {pid}, dead, last seen alive {ago} ago")?;
+    }
     if !is_of_this_namespace {
         write!(out, ", in another pid namespace")?;
     }
@@ -142,9 +147,9 @@ fn duration(ns: u64) -> String {
         format!("{value:.decimals$} {unit}")
     };
     match ns {
-        ..1_000 => format!("{ns} ns"),
-        ..1_000_000 => three_digits(1_000, "us"),
-        ..SECOND => three_digits(1_000_000, "ms"),
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => three_digits(1_000, "us"),
+        1_000_000..SECOND => three_digits(1_000_000, "ms"),
         _ if seconds < 60 => three_digits(SECOND, "s"),
         _ if seconds < 3_600 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ if seconds < 86_400 => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
@@ -168,6 +173,7 @@ fn process_as_json(process: &Process) -> Value {
         "alive": process.is_alive,
         "same_pid_namespace": process.is_of_this_namespace,
         "seen_ns": process.seen_ns,
+        "looked_ns": process.looked_ns,
         "threads": process.threads.iter().map(|one| thread_as_json(process, one)).collect::<Vec<_>>(),
     });
     if let Some(log) = &process.log {

@@ -67,6 +67,8 @@ pub struct Process {
     pub is_alive: bool,
     /// When it was last known to be alive, in ns of `CLOCK_MONOTONIC`: now, if it is.
     pub seen_ns: i64,
+    /// When it was looked at, on the same clock. A dead one died in between.
+    pub looked_ns: i64,
     /// Its log, if that is a file.
     pub log: Option<PathBuf>,
     /// The threads that were seen to open spans, the one whose innermost span is the oldest first. Of a dead process
@@ -168,6 +170,7 @@ fn look_into(ring: &RingFile, name: &RingName, whose: Whose<'_>) -> Result<Optio
         is_of_this_namespace: name.is_of_this_namespace,
         is_alive,
         seen_ns: 0,
+        looked_ns: 0,
         log: log.map(|(path, _, _)| path),
         threads: Vec::new(),
     };
@@ -196,6 +199,7 @@ fn own_process(whose: Whose<'_>) -> io::Result<Option<Process>> {
         is_of_this_namespace: true,
         is_alive: true,
         seen_ns: 0,
+        looked_ns: 0,
         log: log.map(|(path, _, _)| path),
         threads: Vec::new(),
     };
@@ -293,6 +297,7 @@ fn look(source: &Source<'_>, mut process: Process, left: Option<&Region>) -> io:
         let start = frame::start_of(&frame.bytes);
         if frame.bytes[0] == SPAN_TICKS_FRAME { to_ns(start.cast_unsigned()) } else { start }
     };
+    process.looked_ns = now.ns;
     process.seen_ns = match left {
         None => now.ns,
         Some(region) => {

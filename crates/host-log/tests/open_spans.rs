@@ -175,6 +175,7 @@ fn a_hang_is_seen(clock: Option<&str>) {
     assert_eq!(dead.threads.len(), 3, "only what is open is told of the dead");
     assert!(dead.threads.iter().all(|thread| thread.name.is_none()));
     // What nobody knows is not claimed: it was alive at least until its last sign of life.
+    assert!(dead.looked_ns >= looked_ns && alive.looked_ns == alive.seen_ns);
     assert!(dead.seen_ns >= before_ns && dead.seen_ns <= hung_ns + CLOCK_ERROR_NS, "{dead:#?}");
     for thread in &dead.threads {
         let then = alive.threads.iter().find(|then| then.tid == thread.tid).unwrap();
