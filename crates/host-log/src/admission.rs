@@ -21,17 +21,14 @@ impl<'a> Gate<'a> {
         Self(word)
     }
 
-    /// Enters, unless the gate is closed. Each successful call is followed by exactly one [`Gate::leave`].
+    /// Enters, and gives whether the gate is open. In either case exactly one [`Gate::leave`] follows: who finds it
+    /// closed counts its loss first, so that whoever waits for everybody to leave has every count.
     // HOT: one read-modify-write.
     #[inline]
     pub fn enter(self) -> bool {
         // ORDERING: Acquire pairs with the Release in `open`: who is let in sees the sink that was published
         // before the gate opened.
-        if self.0.fetch_add(1, Ordering::Acquire) & PRODUCERS_CLOSED == 0 {
-            return true;
-        }
-        self.leave();
-        false
+        self.0.fetch_add(1, Ordering::Acquire) & PRODUCERS_CLOSED == 0
     }
 
     /// Leaves.

@@ -3,6 +3,10 @@
 //! The word in the shared state is 0 (nobody has), −pid (somebody is at it) or pid (done). A child of a fork
 //! finds a word that is not about itself and claims its own. Losing the record, at submission or at the
 //! destination, sets the word back to 0, so that the next record tries again.
+//!
+//! Who queues the anchor calls it done before it submits: from then on the writer may lose it, and a claim that is
+//! finished only afterwards could be another thread's. Who writes it by itself finishes when it stands there, so
+//! that others can wait for it.
 
 use crate::sync::{AtomicI32, Ordering};
 
@@ -44,7 +48,7 @@ impl<'a> AnchorClaim<'a> {
         false
     }
 
-    /// The anchor was accepted. If it has meanwhile been lost at the destination, the word stays 0.
+    /// The anchor stands at its destination, or is about to be queued; only for the claim's holder.
     pub fn finish(self, pid: i32) {
         // ORDERING: AcqRel pairs with `claim`.
         let _ = self.0.compare_exchange(-pid, pid, Ordering::AcqRel, Ordering::Relaxed);

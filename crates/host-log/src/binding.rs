@@ -11,7 +11,8 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 use simpler_log_abi::{PRODUCERS_CLOSED, SimplerHostLogState, Threshold};
 
-use crate::{directory, identity};
+use crate::directory::{self, DirectoryClaim};
+use crate::identity;
 
 /// [`bind_state`]: done.
 pub const BOUND: c_int = 0;
@@ -72,22 +73,32 @@ pub unsafe fn bind_state(state: *mut SimplerHostLogState) -> c_int {
     BOUND
 }
 
-/// How often a word that says "somebody is at it" is given time to change before it is taken for garbage. What
-/// these words guard takes some µs.
-const SETTLING_YIELDS: u32 = 1_000;
+/// How long a word that says "somebody is at it" is given to change before it is taken for garbage: what these words
+/// guard takes some µs, or as long as a slow stderr takes for one record.
+const PATIENCE_NS: i64 = 100_000_000;
+/// Between two looks.
+const LOOK_EVERY_NS: i64 = 200_000;
 
-/// Puts the words right that would mute the log for ever although nobody meant it.
+/// Puts the words right that would mute the log for ever, or send it astray, although nobody meant it.
 fn sanitise(state: &SimplerHostLogState, pid: i32) {
     // "This process's anchor is being emitted", for ever.
     settle(&state.clock_anchor_pid, -pid, 0);
     let bound = &state.log_directory_bound;
-    if ![directory::UNBOUND, directory::BINDING, directory::BOUND].contains(&bound.load(Ordering::Relaxed)) {
+    let is_a_word =
+        [directory::UNBOUND, directory::BINDING, directory::BOUND].contains(&bound.load(Ordering::Relaxed));
+    // A bound directory without a name would be the root of the file system.
+    let names_nothing = DirectoryClaim::new(bound).is_bound()
+        && state.log_directory.first().is_none_or(|byte| byte.load(Ordering::Relaxed) == 0);
+    if !is_a_word || names_nothing {
         bound.store(directory::UNBOUND, Ordering::Relaxed);
     }
     settle(bound, directory::BINDING, directory::UNBOUND);
     // A gate that is closed although nobody owns a sink.
     let gate: &AtomicU64 = &state.sink_producer_state;
-    let is_shut = || gate.load(Ordering::Relaxed) != 0 && state.sink_owner_pid.load(Ordering::Relaxed) == 0;
+    let is_shut = || {
+        gate.load(Ordering::Relaxed) & PRODUCERS_CLOSED != 0
+            && state.sink_owner_pid.load(Ordering::Relaxed) == 0
+    };
     if stays(is_shut) {
         // ORDERING: Release, as when a gate is opened.
         gate.fetch_and(!PRODUCERS_CLOSED, Ordering::Release);
@@ -102,14 +113,16 @@ fn settle(word: &AtomicI32, suspect: i32, instead: i32) {
 }
 
 fn stays(condition: impl Fn() -> bool) -> bool {
-    (0..SETTLING_YIELDS).all(|_| {
-        let is_so = condition();
-        if is_so {
-            // SAFETY: no preconditions.
-            unsafe { libc::sched_yield() };
+    let deadline_ns = identity::monotonic_ns().saturating_add(PATIENCE_NS);
+    while condition() {
+        if identity::monotonic_ns() >= deadline_ns {
+            return true;
         }
-        is_so
-    })
+        let between = libc::timespec { tv_sec: 0, tv_nsec: LOOK_EVERY_NS };
+        // SAFETY: a valid time; to return early is fine.
+        unsafe { libc::nanosleep(&raw const between, core::ptr::null_mut()) };
+    }
+    false
 }
 
 /// Makes a shared object export `simpler_host_log_bind_state`, by which its loader binds its copy of this logger.

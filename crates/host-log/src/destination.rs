@@ -103,15 +103,28 @@ pub(crate) fn without_deadly_signals(write: impl FnOnce() -> bool) -> bool {
     let deadly = unsafe { deadly.assume_init() };
     // SAFETY: one valid set, and room for another.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const deadly, former.as_mut_ptr()) };
-    let landed = write();
+    let mut pending = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: room for a set.
+    unsafe { libc::sigpending(pending.as_mut_ptr()) };
     // SAFETY: filled by the call above, which cannot fail.
     let former = unsafe { former.assume_init() };
-    // SAFETY: a valid set.
-    let was_blocked = |signal| unsafe { libc::sigismember(&raw const former, signal) } == 1;
-    if !landed && !DEADLY_SIGNALS.into_iter().any(was_blocked) {
+    // SAFETY: as above.
+    let pending = unsafe { pending.assume_init() };
+    let landed = write();
+    if !landed {
+        // What this write has caused is this thread's, and taken back: not what was held back or pending before.
+        let mut caused = deadly;
+        for signal in DEADLY_SIGNALS {
+            // SAFETY: a valid set.
+            let is_in = |set: &libc::sigset_t| unsafe { libc::sigismember(set, signal) } == 1;
+            if is_in(&former) || is_in(&pending) {
+                // SAFETY: a valid set.
+                unsafe { libc::sigdelset(&raw mut caused, signal) };
+            }
+        }
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: a valid set and time; nobody wants to know more of the signal.
-        unsafe { libc::sigtimedwait(&raw const deadly, core::ptr::null_mut(), &raw const at_once) };
+        unsafe { libc::sigtimedwait(&raw const caused, core::ptr::null_mut(), &raw const at_once) };
     }
     // SAFETY: a valid set.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const former, core::ptr::null_mut()) };

@@ -94,7 +94,14 @@ fn try_anchor(thread: &Thread) {
     match way {
         // It would be lost, and whoever starts the writer emits it first of all.
         Way::Refused => {}
-        _ if claim.claim(pid) => emit_anchor(pid, |record| submit_by(way, thread, record, pid)),
+        Way::Synchronous if claim.claim(pid) => {
+            let mut record = [0; RECORD_BYTES];
+            let size = anchor_record::encode(&mut record);
+            match write_synchronously(&record[..size], pid) {
+                true => claim.finish(pid),
+                false => claim.undo(pid),
+            }
+        }
         Way::Synchronous => {
             for _ in 0..ANCHOR_YIELDS {
                 if !claim.is_claimed(pid) {
@@ -104,7 +111,11 @@ fn try_anchor(thread: &Thread) {
                 unsafe { libc::sched_yield() };
             }
         }
-        _ => {}
+        Way::Queue(_) | Way::Bound => {
+            if claim.claim(pid) {
+                queue_anchor(pid, |record| submit_by(way, thread, record, pid));
+            }
+        }
     }
 }
 
@@ -113,27 +124,28 @@ pub(crate) fn begin_queue(region: &'static Region, thread: &Thread) {
     let pid = thread.pid();
     let claim = AnchorClaim::new(&state().clock_anchor_pid);
     if !claim.is_done(pid) && enabled(Level::Timing) && claim.claim(pid) {
-        emit_anchor(pid, |record| accept(region, thread, record, pid, |_| ()));
+        queue_anchor(pid, |record| accept(region, thread, record, pid, |_| ()));
     }
 }
 
-/// Emits the anchor of process `pid`, whose claim the caller holds, by `submit`.
-fn emit_anchor(pid: i32, submit: impl FnOnce(&[u8]) -> bool) {
+/// Emits the anchor of process `pid`, whose claim the caller holds, into a queue by `submit`.
+fn queue_anchor(pid: i32, submit: impl FnOnce(&[u8]) -> bool) {
     let claim = AnchorClaim::new(&state().clock_anchor_pid);
     let mut record = [0; RECORD_BYTES];
     let size = anchor_record::encode(&mut record);
-    match submit(&record[..size]) {
-        true => claim.finish(pid),
-        false => claim.undo(pid),
+    claim.finish(pid);
+    if !submit(&record[..size]) {
+        claim.undo(pid);
     }
 }
 
 /// Where a record of this process goes just now.
+#[derive(Clone, Copy)]
 pub(crate) enum Way {
     /// Into this process's queue, by its owner.
     Queue(&'static Region),
     /// Into it through the callback of the module that owns it.
-    Callback(SimplerHostLogEnqueueFn, *mut c_void),
+    Bound,
     /// To the destination at once: there is no writer.
     Synchronous,
     /// Nowhere: a writer is being started or stopped, or it is another process's.
@@ -163,12 +175,7 @@ impl Way {
         if owner == 0 && callback.is_null() && context.is_null() && !is_closed {
             return Way::Synchronous;
         }
-        if owner != pid || callback.is_null() || context.is_null() {
-            return Way::Refused;
-        }
-        // SAFETY: not null, and by the state's contract a function of this type.
-        let callback = unsafe { core::mem::transmute::<*mut c_void, SimplerHostLogEnqueueFn>(callback) };
-        Way::Callback(callback, context)
+        if owner == pid && is_bound() { Way::Bound } else { Way::Refused }
     }
 }
 
@@ -183,7 +190,7 @@ pub(crate) fn submit(thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
 fn submit_by(way: Way, thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
     match way {
         Way::Queue(region) => accept(region, thread, record, anchor_pid, |_| ()),
-        Way::Callback(callback, context) => hand_in(callback, context, record, anchor_pid),
+        Way::Bound => hand_in(record, anchor_pid),
         Way::Synchronous => write_synchronously(record, anchor_pid),
         Way::Refused => {
             count_drop(state(), DropReason::NotAdmitted);
@@ -237,13 +244,23 @@ pub(crate) fn refused(region: &Region, reason: DropReason) {
 
 /// Submits a record of a bound copy to the module that owns the sink.
 #[cold]
-fn hand_in(callback: SimplerHostLogEnqueueFn, context: *mut c_void, record: &[u8], anchor_pid: i32) -> bool {
+fn hand_in(record: &[u8], anchor_pid: i32) -> bool {
     let state = state();
     let gate = Gate::new(&state.sink_producer_state);
-    if !gate.enter() {
+    let is_open = gate.enter();
+    // ORDERING: Acquire, each, pairs with the stores in `start_writer`. Inside the gate: what is found there stays
+    // alive until this thread leaves.
+    let owner = state.sink_owner_pid.load(Ordering::Acquire);
+    let callback = state.sink_enqueue.load(Ordering::Acquire);
+    let context = state.sink_context.load(Ordering::Acquire);
+    if !is_open || owner != crate::pid() || callback.is_null() || context.is_null() {
+        // Counted while inside: a quiesce that has seen everybody leave has every count.
         count_drop(state, DropReason::NotAdmitted);
+        gate.leave();
         return false;
     }
+    // SAFETY: not null, and by the state's contract a function of this type.
+    let callback = unsafe { core::mem::transmute::<*mut c_void, SimplerHostLogEnqueueFn>(callback) };
     // SAFETY: inside the gate the context that was published with the callback is alive; the callee leaves.
     let accepted = unsafe {
         callback(

@@ -374,11 +374,6 @@ impl Region {
         (is_finished, self.layout.load(Ordering::Relaxed) == LAYOUT)
     }
 
-    /// Whether the region is a file that others could find.
-    pub(crate) fn has_file() -> bool {
-        FILE.descriptor.load(Ordering::Relaxed) >= 0
-    }
-
     /// Removes the file, now that everything is written; the memory stays as it is.
     pub(crate) fn remove_file() {
         let path = FILE_PATH.swap(core::ptr::null_mut(), Ordering::Relaxed);

@@ -51,10 +51,9 @@ impl<const SLOTS: usize> Sink<SLOTS> {
 
     /// What another module's producers and the owner's callback do.
     fn submit_by_callback(&self, record: &[u8]) -> Result<(), DropReason> {
-        if !self.gate().enter() {
-            return Err(DropReason::NotAdmitted);
-        }
-        let outcome = self.submit(&mut Run::new(), record);
+        let is_open = self.gate().enter();
+        let outcome =
+            if is_open { self.submit(&mut Run::new(), record) } else { Err(DropReason::NotAdmitted) };
         self.gate().leave();
         outcome
     }
@@ -190,8 +189,8 @@ fn a_closed_gate_leaves_the_sink_to_who_closed_it() {
                         // SAFETY: inside the gate the sink is only read; loom checks that it is.
                         let seen = shared.1.with(|sink| unsafe { *sink });
                         assert!(seen <= 1);
-                        gate.leave();
                     }
+                    gate.leave();
                 })
             })
             .collect();
@@ -407,15 +406,33 @@ fn an_anchor_lost_by_the_writer_is_not_taken_for_done() {
     const PID: i32 = 7;
     model(|| {
         let word = Arc::new(AtomicI32::new(0));
-        assert!(AnchorClaim::new(&word).claim(PID));
-        // Accepted; the writer may fail before or after the producer takes note.
-        let writer = {
-            let word = word.clone();
-            thread::spawn(move || AnchorClaim::new(&word).undo(PID))
-        };
-        AnchorClaim::new(&word).finish(PID);
-        writer.join().unwrap();
-        assert_eq!(word.load(Ordering::Relaxed), 0);
+        let queued = Arc::new(AtomicU64::new(0));
+        let (lost, accepted) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        // Two threads queue anchors: done first, then submitted, as in `queue_anchor`.
+        let producers: Vec<_> = (0..2)
+            .map(|_| {
+                let (word, queued, accepted) = (word.clone(), queued.clone(), accepted.clone());
+                thread::spawn(move || {
+                    let claim = AnchorClaim::new(&word);
+                    if !claim.is_done(PID) && claim.claim(PID) {
+                        claim.finish(PID);
+                        accepted.fetch_add(1, Ordering::Relaxed);
+                        queued.fetch_add(1, Ordering::Release);
+                    }
+                })
+            })
+            .collect();
+        // The writer loses the first one that it finds.
+        if queued.load(Ordering::Acquire) != 0 {
+            AnchorClaim::new(&word).undo(PID);
+            lost.fetch_add(1, Ordering::Relaxed);
+        }
+        for producer in producers {
+            producer.join().unwrap();
+        }
+        let standing = accepted.load(Ordering::Relaxed) - lost.load(Ordering::Relaxed);
+        assert_eq!(word.load(Ordering::Relaxed), if standing == 1 { PID } else { 0 });
+        assert!(standing <= 1);
     });
 }
 

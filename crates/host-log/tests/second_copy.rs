@@ -229,3 +229,38 @@ fn in_a_child_of_an_unquiesced_parent_a_bound_copy_counts_not_admitted() {
         assert!(lines_of(dir.path(), log::pid()).last().unwrap().ends_with(" from the plugin 1"));
     });
 }
+
+#[test]
+fn a_bind_puts_right_what_would_mute_the_log_or_send_it_astray() {
+    in_own_process("a_bind_puts_right_what_would_mute_the_log_or_send_it_astray", || {
+        let plugin = Plugin::load();
+        let fresh = || {
+            let state = SimplerHostLogState::new(Threshold::INFO);
+            state.clock_anchor_pid.store(-log::pid(), Ordering::Relaxed);
+            state
+        };
+        // Somebody is at the anchor, for ever; the directory's word is none; the gate is shut by nobody.
+        let state: &'static SimplerHostLogState = Box::leak(Box::new(fresh()));
+        state.log_directory_bound.store(7, Ordering::Relaxed);
+        state.sink_producer_state.store(simpler_log_abi::PRODUCERS_CLOSED, Ordering::Relaxed);
+        let pipe = support::StderrPipe::install(None);
+        assert_eq!(plugin.bind(state), 0);
+        plugin.text(1);
+        // Bound to a directory that has no name, and half bound.
+        for word in [1, -1] {
+            let state: &'static SimplerHostLogState = Box::leak(Box::new(fresh()));
+            state.log_directory_bound.store(word, Ordering::Relaxed);
+            assert_eq!(plugin.bind(state), 0);
+            assert_eq!(state.log_directory_bound.load(Ordering::Relaxed), 0, "{word}");
+            plugin.text(2);
+        }
+        pipe.restore();
+        let lines = support::lines(&pipe.read_to_end());
+        let said = |line: &String| match line.split(" from the ").nth(1) {
+            Some(text) => text.to_owned(),
+            None => "anchor".to_owned(),
+        };
+        let said: Vec<String> = lines.iter().map(said).collect();
+        assert_eq!(said, ["anchor", "plugin 1", "anchor", "plugin 2", "anchor", "plugin 2"]);
+    });
+}

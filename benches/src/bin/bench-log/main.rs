@@ -78,6 +78,7 @@ struct Figures {
     text_record_ns_burst: f64,
     ratio_text_burst: f64,
     muted_span_ns: f64,
+    span_after_idle_ns: f64,
     drain_cpu_ns_per_record: f64,
     peers: Vec<(&'static str, Cost)>,
     skipped: Vec<String>,
@@ -155,6 +156,7 @@ fn side_by_side(
     let mut others: Vec<Series> = peers.iter().map(|_| Series::default()).collect();
     let (mut floors, mut drain_cpus, mut cpus) = (Vec::new(), Vec::new(), Vec::new());
     let (mut attributed, mut texts, mut muted) = (Vec::new(), Vec::new(), Vec::new());
+    let mut after_idle = Vec::new();
     let tally = &mut figures.tally;
     for repetition in 0..REPETITIONS {
         let is_draining = repetition % DRAIN_EVERY == 0;
@@ -168,6 +170,7 @@ fn side_by_side(
         floors.push(f64::midpoint(before_ns, after_ns));
 
         muted.push(host_log.muted_ns());
+        after_idle.push(host_log.span_after_idle_ns()?);
         lossless(host_log, tally, |log| log.singles(SINGLES, &mut own.singles))?;
         if is_draining {
             let (per_s, cpu_ns) = lossless(host_log, tally, |log| log.drain_with_cpu(FILL))??;
@@ -191,6 +194,7 @@ fn side_by_side(
     figures.span_attr_ns_burst = median(&mut attributed);
     figures.text_record_ns_burst = median(&mut texts);
     figures.muted_span_ns = median(&mut muted);
+    figures.span_after_idle_ns = median(&mut after_idle);
     figures.drain_cpu_ns_per_record = median(&mut drain_cpus);
     figures.own = own.cost(0);
     let costs = peers.iter().zip(others).map(|(peer, series)| (peer.name(), series.cost(peer.lost())));

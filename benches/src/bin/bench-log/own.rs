@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::hint::black_box;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use simpler_benches::{CpuTime, Latency, cpu_time, each_ns};
 use simpler_host_log as log;
@@ -14,6 +14,8 @@ use crate::subject::{SETTLE, Subject};
 
 /// Calls per repetition where one call is too short to time.
 const MUTED_CALLS: usize = 100_000;
+/// Longer than the writer rests on a timer before it sleeps.
+const IDLE: Duration = Duration::from_millis(3);
 /// The callable in whose invocation the spans stand.
 pub(crate) const CALLABLE: u64 = 0x5eed;
 
@@ -74,6 +76,16 @@ impl HostLog {
         log::set_threshold(Threshold::TIMING);
         assert_eq!(evaluated.get(), 0, "a muted span evaluates no attribute");
         ns
+    }
+
+    /// ns of the first span after a pause in which the writer went to sleep: it makes the call that wakes it.
+    pub(crate) fn span_after_idle_ns(&mut self) -> Result<f64, Failure> {
+        self.settle()?;
+        std::thread::sleep(IDLE);
+        let _run = log::Invocation::begin("simpler_run", CALLABLE);
+        Ok(each_ns(1, |_| {
+            let _span = log::span!("simpler_run.bind");
+        }))
     }
 
     /// Records a second from the first emitted to the last written, and the writer's CPU time for each.

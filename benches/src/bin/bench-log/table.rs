@@ -32,6 +32,7 @@ pub(crate) fn json(figures: &Figures) -> Value {
         "text_record_ns_burst": rounded(figures.text_record_ns_burst),
         "ratio_text_burst": rounded(figures.ratio_text_burst),
         "muted_span_ns": rounded(figures.muted_span_ns),
+        "span_after_idle_ns": rounded(figures.span_after_idle_ns),
         "drain_records_per_s": figures.own.drain_per_s.round(),
         "drain_cpu_ns_per_record": rounded(figures.drain_cpu_ns_per_record),
         "drain_file_system": figures.file_system,
@@ -98,6 +99,7 @@ pub(crate) fn text(figures: &Figures) -> String {
     }
     line("text record with three integers", figures.text_record_ns_burst, Some(figures.ratio_text_burst));
     line("muted span with an attribute, and its loop", figures.muted_span_ns, None);
+    line("span that wakes a sleeping writer", figures.span_after_idle_ns, None);
     line("drain, the writer's CPU per record", figures.drain_cpu_ns_per_record, None);
     line("span to a pipe that is read, p99.9", figures.stalled.unstalled_p999_ns, None);
     line("span to a stalled pipe, p99.9", figures.stalled.stalled_p999_ns, None);

@@ -163,7 +163,7 @@ pub(crate) fn fork_to_die(body: impl FnOnce()) -> i32 {
     let pid = fork(|| {
         body();
         // SAFETY: ends this process.
-        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        unsafe { libc::raise(libc::SIGKILL) };
     });
     reap_killed(pid);
     pid
