@@ -492,14 +492,14 @@ mod tests {
             sample(&[outer.clone(), torn.clone()]),
             sample(&[outer.clone(), frame("a.b", 3)]),
             sample(&[outer.clone(), None]),
-            sample(&[outer.clone()]),
+            sample(std::slice::from_ref(&outer)),
         ] {
             for place in 0..3 {
                 let mut turns = vec![both.clone(); 3];
                 turns[place] = odd.clone();
                 let samples: Vec<Sample> = turns.into_iter().cycle().take(3 * LOOKS_MAX as usize).collect();
                 let (picture, taken) = picture_of(&samples);
-                assert_eq!(picture, seen(true, &[outer.clone()]), "{odd:?} at {place}");
+                assert_eq!(picture, seen(true, std::slice::from_ref(&outer)), "{odd:?} at {place}");
                 assert_eq!(taken, samples.len());
             }
         }
@@ -522,7 +522,7 @@ mod tests {
     fn a_stack_that_changes_hands_is_nobodys() {
         let (one, free) = (sample(&[frame("a", 1)]), Sample { tid: 0, frames: Vec::new() });
         let other = Sample { tid: 9, ..one.clone() };
-        assert_eq!(picture_of(&[free.clone()]).0, None);
+        assert_eq!(picture_of(std::slice::from_ref(&free)).0, None);
         let samples: Vec<Sample> = [one, other, free].into_iter().cycle().take(48).collect();
         assert_eq!(picture_of(&samples).0, None);
     }

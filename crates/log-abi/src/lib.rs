@@ -5,7 +5,8 @@
 //! types here are `repr(C)`, every offset is asserted below, and every word that two threads touch is an
 //! atomic. Nothing here acts; the owner's behaviour is the crate `simpler-host-log`.
 //!
-//! `include/simpler` has the same for C and C++, and with it a whole consumer; [`HEADERS`] is its text.
+//! `include/simpler` has the same for C and C++, a header for each module here, and with it a whole consumer, which
+//! has no Rust beside it; [`HEADERS`] is its text.
 //!
 //! ```
 //! use simpler_log_abi::{Level, Threshold};
@@ -22,14 +23,16 @@
 compile_error!("the shared log state is laid out for 64-bit Linux");
 
 mod headers;
-mod level;
-mod span;
-mod state;
+mod host_log_binding;
+mod host_log_state;
+mod host_span;
+mod log_level;
 
 pub use headers::HEADERS;
-pub use level::{Level, Threshold};
-pub use span::{SimplerHostSpan, SimplerSpanContext, SimplerSpanContextFn};
-pub use state::{
-    BINDER, DROP_REASONS, DropReason, LOG_DIRECTORY_BYTES, PRODUCERS_CLOSED, SimplerHostLogBindFn,
+pub use host_log_binding::BINDER;
+pub use host_log_state::{
+    DROP_REASONS, DropReason, LOG_DIRECTORY_BYTES, PRODUCERS_CLOSED, SimplerHostLogBindFn,
     SimplerHostLogEnqueueFn, SimplerHostLogState,
 };
+pub use host_span::{SimplerHostSpan, SimplerSpanContext, SimplerSpanContextFn};
+pub use log_level::{Level, Threshold};

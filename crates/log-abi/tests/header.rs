@@ -43,6 +43,10 @@ fn facts() -> Vec<(String, u64)> {
         reported_drop_count,
         next_invocation_id,
         span_context,
+        anchor_stderr_pid,
+        anchor_mono_ns,
+        anchor_wall_ns,
+        anchor_thread,
     });
     layout!(SimplerHostSpan { inv, hid, depth, reserved, ts, dur, name, attrs });
     layout!(SimplerSpanContext { inv, hid, depth, reserved });

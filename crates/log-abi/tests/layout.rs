@@ -19,9 +19,10 @@ fn the_shared_state_has_the_specified_offsets() {
         sink_owner_pid @ 1036, sink_process_pid @ 1040, sink_context @ 1048, sink_enqueue @ 1056,
         dropped_record_count @ 1064, pending_record_count @ 1072, sink_producer_state @ 1080,
         dropped_by_reason @ 1088, reported_drop_count @ 1120,
-        next_invocation_id @ 1128, span_context @ 1136,
+        next_invocation_id @ 1128, span_context @ 1136, anchor_stderr_pid @ 1144, anchor_mono_ns @ 1152,
+        anchor_wall_ns @ 1160, anchor_thread @ 1168,
     }
-    assert_eq!(size_of::<SimplerHostLogState>(), 1144);
+    assert_eq!(size_of::<SimplerHostLogState>(), 1176);
     assert_eq!(align_of::<SimplerHostLogState>(), 8);
 }
 
@@ -59,6 +60,7 @@ fn a_new_state_is_silent_about_everything_but_its_threshold() {
     assert!(state.dropped_by_reason.iter_mut().all(|count| *count.get_mut() == 0));
     assert_eq!(*state.next_invocation_id.get_mut(), 1);
     assert!(state.span_context.get_mut().is_null());
+    assert_eq!(*state.anchor_stderr_pid.get_mut(), 0);
     assert_eq!(LOG_DIRECTORY_BYTES, 1024);
     assert_eq!(PRODUCERS_CLOSED, 0x8000_0000_0000_0000);
 }

@@ -6,7 +6,9 @@
  * while there is none, but it never makes a writer, so that nothing of it is needed once it is unloaded.
  *
  * The struct carries no version and no size: whoever binds it was built with this header. The first 1128
- * bytes are fixed; what follows them is this implementation's own. docs/abi.md says what a change needs.
+ * bytes are fixed; what follows them is this implementation's own, and a binder reads and writes it as well. So
+ * who makes a state by himself makes all of the struct: a block of only the first 1128 bytes must not be bound,
+ * and cannot be told from a whole one. docs/abi.md says what a change needs.
  *
  * All fields but the texts are accessed with the __atomic builtins. 64-bit Linux only.
  */
@@ -57,7 +59,8 @@ typedef int (*SimplerHostLogEnqueueFn)(void *context, struct SimplerHostLogState
                                        uint32_t size, int32_t anchor_pid);
 
 /* The shared state of one process's log. Ownership: the owner holds it in static memory for the life of the
- * process. Fork: the child works on its own copy, which the owner's fork handler has put right. */
+ * process. All of it is needed, sizeof(SimplerHostLogState) bytes; zeroes are a fine beginning for all of them but
+ * the threshold. Fork: the child works on its own copy, which the owner's fork handler has put right. */
 typedef struct SimplerHostLogState {
     int32_t threshold;           /* a value of the ladder, read for every record: a change acts at once */
     int32_t clock_anchor_pid;    /* who has emitted the clock anchor: 0 nobody, pid done, -pid at it */
@@ -75,6 +78,13 @@ typedef struct SimplerHostLogState {
     /* The tail of this implementation. */
     uint64_t next_invocation_id;       /* the invocation number handed out next; 0 is skipped */
     SimplerSpanContextFn span_context; /* NULL while there is no owner */
+    /* The process whose clock anchor landed on stderr and stands in no file yet, else 0, and that anchor's
+     * readings. Whoever wrote it stores them, the pid last; who opens a log file exchanges the pid for 0 and
+     * repeats the anchor there. Fork: the parent's pid, so a child repeats nothing. */
+    int32_t anchor_stderr_pid;
+    int64_t anchor_mono_ns;
+    int64_t anchor_wall_ns;
+    uint64_t anchor_thread; /* as in its envelope */
 } SimplerHostLogState;
 
 /* What simpler_host_log_bind_state returns. */

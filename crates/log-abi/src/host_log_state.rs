@@ -1,10 +1,10 @@
 //! The words that every module of one process shares.
 //!
-//! The struct carries no version and no size: whoever binds it was built with it. The first 1128 bytes are
-//! the specification's and never move; what this implementation adds follows them.
+//! The struct carries no version and no size: whoever binds it was built with it, and hands in all of it. The
+//! first 1128 bytes are the specification's and never move; what this implementation adds follows them.
 
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64};
+use core::sync::atomic::{AtomicI32, AtomicI64, AtomicPtr, AtomicU8, AtomicU64};
 
 use crate::Threshold;
 
@@ -68,9 +68,6 @@ pub type SimplerHostLogEnqueueFn = unsafe extern "C" fn(
     anchor_pid: i32,
 ) -> c_int;
 
-/// The one symbol that a logging module exports, a [`SimplerHostLogBindFn`].
-pub const BINDER: &str = "simpler_host_log_bind_state";
-
 /// Hands a module the process's state: 0, or why not (1 a null pointer, 2 a threshold off the ladder), and
 /// then nothing has changed. The state outlives the module.
 pub type SimplerHostLogBindFn = unsafe extern "C" fn(state: *mut SimplerHostLogState) -> c_int;
@@ -112,6 +109,16 @@ pub struct SimplerHostLogState {
     pub next_invocation_id: AtomicU64,
     /// A [`crate::SimplerSpanContextFn`], null while there is no owner.
     pub span_context: AtomicPtr<c_void>,
+    /// The process whose clock anchor stands on stderr and in no file yet; 0 if none. Whoever's record of it landed
+    /// there stores the readings below, then this; who opens a log file takes it (compare-exchange to 0) and
+    /// repeats the anchor there. A fork child finds its parent's pid, and so repeats nothing.
+    pub anchor_stderr_pid: AtomicI32,
+    /// That anchor's reading of the monotonic clock.
+    pub anchor_mono_ns: AtomicI64,
+    /// That anchor's reading of the wall clock.
+    pub anchor_wall_ns: AtomicI64,
+    /// The thread in that anchor's envelope.
+    pub anchor_thread: AtomicU64,
 }
 
 impl SimplerHostLogState {
@@ -133,6 +140,10 @@ impl SimplerHostLogState {
             reported_drop_count: AtomicU64::new(0),
             next_invocation_id: AtomicU64::new(1),
             span_context: AtomicPtr::new(core::ptr::null_mut()),
+            anchor_stderr_pid: AtomicI32::new(0),
+            anchor_mono_ns: AtomicI64::new(0),
+            anchor_wall_ns: AtomicI64::new(0),
+            anchor_thread: AtomicU64::new(0),
         }
     }
 }
@@ -156,7 +167,11 @@ const _: () = {
     // The tail that this implementation adds.
     assert!(offset_of!(SimplerHostLogState, next_invocation_id) == 1128);
     assert!(offset_of!(SimplerHostLogState, span_context) == 1136);
-    assert!(size_of::<SimplerHostLogState>() == 1144);
+    assert!(offset_of!(SimplerHostLogState, anchor_stderr_pid) == 1144);
+    assert!(offset_of!(SimplerHostLogState, anchor_mono_ns) == 1152);
+    assert!(offset_of!(SimplerHostLogState, anchor_wall_ns) == 1160);
+    assert!(offset_of!(SimplerHostLogState, anchor_thread) == 1168);
+    assert!(size_of::<SimplerHostLogState>() == 1176);
     // A C caller sees a function pointer where Rust keeps an `AtomicPtr`.
     assert!(size_of::<SimplerHostLogEnqueueFn>() == size_of::<AtomicPtr<c_void>>());
 };
