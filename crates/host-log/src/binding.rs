@@ -44,6 +44,7 @@ pub fn state() -> &'static SimplerHostLogState {
 // HOT: one load.
 #[inline]
 pub fn is_bound() -> bool {
+    // ORDERING: Relaxed: who goes on to use the state asks for it by itself.
     !core::ptr::eq(STATE.load(Ordering::Relaxed), &raw const OWN)
 }
 
@@ -65,6 +66,10 @@ pub unsafe fn bind_state(state: *mut SimplerHostLogState) -> c_int {
     if Threshold::from_ladder(words.threshold.load(Ordering::Relaxed)).is_none() {
         return BIND_OFF_LADDER;
     }
+    if !is_bound() && !core::ptr::eq(state, &raw const OWN) {
+        // A log of this copy's own ends here; without a writer this does nothing.
+        let _ = crate::prepare_to_fork(OWN_LOG_DRAIN);
+    }
     identity::map_life_page();
     // SAFETY: no preconditions.
     sanitise(words, unsafe { libc::getpid() });
@@ -72,6 +77,9 @@ pub unsafe fn bind_state(state: *mut SimplerHostLogState) -> c_int {
     STATE.store(state, Ordering::Release);
     BOUND
 }
+
+/// How long a bind waits for what this copy's own log still holds.
+const OWN_LOG_DRAIN: core::time::Duration = core::time::Duration::from_millis(100);
 
 /// How long a word that says "somebody is at it" is given to change before it is taken for garbage: what these words
 /// guard takes some µs, or as long as a slow stderr takes for one record.

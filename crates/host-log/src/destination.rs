@@ -182,7 +182,7 @@ static OPEN_FILES: [AtomicI32; 32] = [const { AtomicI32::new(-1) }; 32];
 static OPENS: AtomicU64 = AtomicU64::new(0);
 static CLOSES: AtomicU64 = AtomicU64::new(0);
 
-/// What `OPENS` was when a fork began in which no log file was open; else [`NO_FORK`].
+/// What `OPENS` was when a fork began in which every open log file was noted; else [`NO_FORK`].
 static OPENS_BEFORE_FORK: AtomicU64 = AtomicU64::new(NO_FORK);
 const NO_FORK: u64 = u64::MAX;
 
@@ -191,8 +191,11 @@ const NO_FORK: u64 = u64::MAX;
 /// meanwhile.
 pub(crate) fn before_fork() {
     let closes = CLOSES.load(Ordering::Relaxed);
+    let noted = OPEN_FILES.iter().filter(|place| place.load(Ordering::Relaxed) >= 0).count() as u64;
     let opens = OPENS.load(Ordering::Relaxed);
-    OPENS_BEFORE_FORK.store(if opens == closes { opens } else { NO_FORK }, Ordering::Relaxed);
+    // All that are open are noted: then the child need not look for others.
+    let is_noted = opens.wrapping_sub(closes) == noted;
+    OPENS_BEFORE_FORK.store(if is_noted { opens } else { NO_FORK }, Ordering::Relaxed);
 }
 
 /// The fork's handler after it, in the parent: a child made by raw `clone` shall not take this for its own.
@@ -208,7 +211,12 @@ const LIKELY_DESCRIPTORS: core::ops::Range<i32> = 3..1024;
 pub(crate) fn close_inherited_files(parent: i32) {
     let log = identity_of_log(parent);
     let close = |descriptor: i32| {
-        if log.is_some() && region::identity_of(descriptor) == log {
+        // The program may have the file open as well, but hardly like this.
+        // SAFETY: asks for flags.
+        let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFL) };
+        let is_ours =
+            flags >= 0 && flags & (libc::O_ACCMODE | libc::O_APPEND) == libc::O_WRONLY | libc::O_APPEND;
+        if log.is_some() && is_ours && region::identity_of(descriptor) == log {
             // SAFETY: a thread of the parent opened it, the child has no other user of it.
             unsafe { libc::close(descriptor) };
         }
@@ -429,21 +437,39 @@ struct FileLock {
     is_held: bool,
 }
 
+/// How often the lock is asked for, and what lies between. An append takes some µs. Longer than this the lock is held
+/// by somebody who reads (or by the frame below a signal handler), and the append goes on without: what is lost by
+/// that is only the cutting of a torn record.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE_NS: i64 = 100_000;
+
 impl FileLock {
-    /// Waits for the lock; not held where the file has none to give.
+    /// Asks for the lock; not held where the file has none to give, or somebody keeps it.
     fn take(descriptor: i32) -> FileLock {
-        loop {
+        for _ in 0..LOCK_TRIES {
             // SAFETY: flock has no memory preconditions.
-            let is_held = unsafe { libc::flock(descriptor, libc::LOCK_EX) } == 0;
-            if is_held || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
-                return FileLock { descriptor, is_held };
+            if unsafe { libc::flock(descriptor, libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+                return FileLock { descriptor, is_held: true };
+            }
+            match std::io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EWOULDBLOCK) => {
+                    let pause = libc::timespec { tv_sec: 0, tv_nsec: LOCK_PAUSE_NS };
+                    // SAFETY: a valid time; to return early is fine.
+                    unsafe { libc::nanosleep(&raw const pause, core::ptr::null_mut()) };
+                }
+                _ => break,
             }
         }
+        FileLock { descriptor, is_held: false }
     }
 }
 
 impl Drop for FileLock {
     fn drop(&mut self) {
+        if !self.is_held {
+            return;
+        }
         // SAFETY: flock has no memory preconditions.
         unsafe { libc::flock(self.descriptor, libc::LOCK_UN) };
     }

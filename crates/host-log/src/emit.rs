@@ -13,20 +13,14 @@ use crate::anchor::AnchorClaim;
 use crate::destination::{self, Output};
 use crate::region::Region;
 use crate::thread::{self, Thread};
-use crate::{anchor_record, is_bound, queue, state, ticks};
-
-/// A producer that claims a position divisible by this rings a lingering writer, so that a burst cannot
-/// fill the ring meanwhile.
-const RING_EVERY: u64 = queue::QUEUE_SLOTS as u64 / 2;
-
-const _: () = assert!(RING_EVERY.is_power_of_two());
+use crate::{anchor_record, is_bound, state, ticks};
 
 /// Whether a record at `level` would be emitted now.
 // HOT: two loads.
 #[inline]
 pub fn enabled(level: Level) -> bool {
-    // Relaxed: a change of the threshold takes effect soon, not at a certain record. A value off the ladder
-    // cannot get here, and would only shift the border; NUL's value is above every level's.
+    // Relaxed: a change of the threshold takes effect soon, not at a certain record. A value off the ladder, which
+    // only another module can store, shifts the border; NUL's value is above every level's.
     level as i32 >= state().threshold.load(Ordering::Relaxed)
 }
 
@@ -152,6 +146,14 @@ pub(crate) enum Way {
     Refused,
 }
 
+/// Whether this process's records are queued just now, by their owner.
+// HOT: two loads.
+#[inline(always)]
+pub(crate) fn is_queued(thread: &Thread) -> bool {
+    // ORDERING: Relaxed: only a hint for which clock to read.
+    state().sink_owner_pid.load(Ordering::Relaxed) == thread.pid() && !is_bound()
+}
+
 impl Way {
     // HOT: three loads for the owner's own records.
     #[inline]
@@ -211,9 +213,9 @@ pub(crate) fn accept(
 ) -> bool {
     match thread.with_run(|run| region.ring.claim(run)) {
         Ok(claim) => {
-            let position = claim.position();
+            let passed_mark = claim.passed_mark();
             region.ring.publish(claim, record, anchor_pid, amend);
-            published(region, position);
+            published(region, passed_mark);
             true
         }
         Err(reason) => {
@@ -226,8 +228,8 @@ pub(crate) fn accept(
 /// A record was published: sees to it that the writer comes.
 // HOT: one load, usually.
 #[inline(always)]
-pub(crate) fn published(region: &Region, position: u64) {
-    if position & (RING_EVERY - 1) == 0 {
+pub(crate) fn published(region: &Region, passed_mark: bool) {
+    if passed_mark {
         region.doorbell.ring();
     } else {
         region.doorbell.ring_if_asleep();
@@ -287,7 +289,7 @@ fn write_synchronously(record: &[u8], anchor_pid: i32) -> bool {
 /// As [`write_synchronously`], without counting.
 pub(crate) fn try_write_synchronously(record: &[u8], anchor_pid: i32) -> bool {
     let mut line = [0; RECORD_BYTES];
-    let size = frame::render(record, &mut line, ticks::to_ns_without_writer);
+    let size = frame::render(record, &mut line, ticks::without_writer());
     let line = &line[..size];
     if line.is_empty() {
         return false;

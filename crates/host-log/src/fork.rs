@@ -208,18 +208,13 @@ pub fn start_writer() -> Result<(), Error> {
     Ok(())
 }
 
-/// The region that the process's writer works on: the one that it has, or a new one, with the reason why that is
-/// private memory, if it is.
+/// The region that the process's writer works on: the one that it has, or a new one; with the reason why a crash
+/// would lose what it holds, if that is so.
 fn region_for_writer(me: i32) -> io::Result<(&'static Region, Option<io::Error>)> {
-    /// Whether the present region was closed for good: its file is gone, so a writer that starts once more gets
-    /// another. (The memory of the old one stays, for producers that are late.)
-    fn is_retired() -> bool {
-        RETIRED.swap(0, Ordering::Relaxed) != 0
-    }
-    if let Some(region) = Region::current()
-        && !is_retired()
-    {
-        return Ok((region, None));
+    if let Some(region) = Region::current() {
+        let has_no_file = HAS_NO_FILE.swap(0, Ordering::Relaxed) != 0;
+        let why = || io::Error::other("the log was closed, and its ring's file removed");
+        return Ok((region, has_no_file.then(why)));
     }
     recover::sweep();
     let made = Region::create(me, ticks::is_a_clock())?;
@@ -227,10 +222,10 @@ fn region_for_writer(me: i32) -> io::Result<(&'static Region, Option<io::Error>)
     Ok(made)
 }
 
-/// Whether [`close`] has removed the region's file.
+/// Whether [`close`] has removed the region's file and nobody was told yet that the region goes on without.
 ///
-/// FORK: the child has no region, and ignores it.
-static RETIRED: AtomicI32 = AtomicI32::new(0);
+/// FORK: the child has no region, and forgets it.
+static HAS_NO_FILE: AtomicI32 = AtomicI32::new(0);
 
 /// The writer's thread, to be joined. Written by who holds the owner word's claim.
 ///
@@ -290,17 +285,31 @@ fn spawn_writer(region: &'static Region) -> io::Result<()> {
 /// When the time is over, or another thread is at the same: the writer goes on as before and the caller must
 /// not fork.
 pub fn prepare_to_fork(timeout: Duration) -> Result<(), DrainTimeout> {
+    quiesce(timeout, false)
+}
+
+/// As [`prepare_to_fork`]; `for_good`, the ring's file goes once nothing is left to be told by it.
+fn quiesce(timeout: Duration, for_good: bool) -> Result<(), DrainTimeout> {
     let state = state();
     let gate = Gate::new(&state.sink_producer_state);
     let me = pid();
     let deadline_ns = deadline_ns(timeout);
+    if is_bound() {
+        // The writer, if there is one, is the owner's to stop.
+        return if runs_here(state) {
+            flush_by_count(state, deadline_ns)?;
+            Err(drain_timeout())
+        } else {
+            Ok(())
+        };
+    }
     // ORDERING: AcqRel pairs with the Release of the owner in `start_writer`.
     match state.sink_owner_pid.compare_exchange(me, -me, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {}
         Err(owner) if owner == -me => return Err(drain_timeout()),
         // No writer, or the parent's.
         Err(_) => {
-            report_drops(state, deadline_ns);
+            report(deadline_ns, for_good);
             return Ok(());
         }
     }
@@ -325,11 +334,24 @@ pub fn prepare_to_fork(timeout: Duration) -> Result<(), DrainTimeout> {
     // ORDERING: Release, each, pairs with the Acquire loads in `Way::now`.
     state.sink_enqueue.store(null_mut(), Ordering::Release);
     state.sink_context.store(null_mut(), Ordering::Release);
+    // Still under the owner word's claim, so that no start comes between.
+    report(deadline_ns, for_good);
+    // ORDERING: Release pairs with the Acquire loads in `Way::now`.
     state.sink_owner_pid.store(0, Ordering::Release);
     gate.open();
-    report_drops(state, deadline_ns);
-    report_clock(deadline_ns);
     Ok(())
+}
+
+/// Tells what a quiesce has to tell, and `for_good` removes the ring's file if all of it was told: there is nothing
+/// that its recovery could add.
+fn report(deadline_ns: i64, for_good: bool) {
+    report_drops(state(), deadline_ns);
+    report_clock(deadline_ns);
+    let Counts { dropped, reported, .. } = counts();
+    if for_good && dropped <= reported && Region::current().is_some() {
+        HAS_NO_FILE.store(1, Ordering::Relaxed);
+        Region::remove_file();
+    }
 }
 
 /// Waits until every record that was accepted before the call is written or counted. In a process without a
@@ -373,14 +395,11 @@ fn flush_by_count(state: &SimplerHostLogState, deadline_ns: i64) -> Result<(), D
 /// warning says how many are pending and dropped: on stderr, or, when that takes nothing just now, in the log
 /// file if a directory is bound. The warning is never waited for; if neither takes it at once, it is left out.
 pub fn close(timeout: Duration) {
-    let Err(DrainTimeout { pending, dropped }) = prepare_to_fork(timeout) else {
-        if !is_bound() && Region::current().is_some() {
-            // Everything is written: there is nothing to recover.
-            RETIRED.store(1, Ordering::Relaxed);
-            Region::remove_file();
-        }
+    let Err(DrainTimeout { pending, dropped }) = quiesce(timeout, true) else { return };
+    if is_bound() {
+        // Its records are the owner's to drain, and to speak of.
         return;
-    };
+    }
     let mut record = [0; RECORD_BYTES];
     let thread = thread_handle();
     let envelope = Envelope { mono_ns: monotonic_ns(), thread, level: Level::Warn, func: "host_log_close" };
@@ -493,10 +512,6 @@ fn forget_counts(state: &SimplerHostLogState) {
     state.pending_record_count.store(0, Ordering::Relaxed);
 }
 
-/// How often a thread of a child yields to the one that forgets the parent. That one makes a few stores and
-/// syscalls; the bound is for a signal handler that has interrupted it and waits in vain.
-const FORGETTING_YIELDS: u32 = 10_000;
-
 unsafe extern "C" fn before_a_fork() {
     destination::before_fork();
 }
@@ -511,61 +526,38 @@ unsafe extern "C" fn in_the_child() {
     pid();
 }
 
-/// Called whenever the kernel was asked for the pid, which is `me`: in a child of a fork, by its first thread
-/// that wants to know, it forgets the parent. What was counted was the parent's, threads that were inside the
-/// gate or half through a claim do not exist here, and the open log file is not this process's.
+/// The owner word of a child whose parent's writer ran under the child's own pid, which happens across pid
+/// namespaces: it is no pid, so it is nobody's.
+const INHERITED_OWNER: i32 = i32::MAX;
+
+/// In a child of a fork, called once, by its first thread that wants to know the pid: it forgets the process that
+/// was known as `parent`. What was counted was the parent's, threads that were inside the gate or half through a
+/// claim do not exist here, the queue's memory is not mapped, and the open log file is not this process's.
 ///
-/// The owner word is left alone: not zero, it makes every record of an unquiesced parent's child
+/// The owner word says what it said: not zero, it makes every record of an unquiesced parent's child
 /// `not_admitted`; zero, it leaves the synchronous window open.
 ///
-/// After fork in a process that may have had threads, so only async-signal-safe work.
+/// After fork in a process that may have had threads, so only async-signal-safe work, and nothing that asks for the
+/// pid.
 #[cold]
-pub(crate) fn entered_process(me: i32) {
+pub(crate) fn forget_the_parent(parent: i32, me: i32) {
+    region::forget_inherited();
     if is_bound() {
-        // The owner's copy does this.
+        // The words are the owner's, and so is this.
         return;
     }
     let state = state();
-    let word = &state.sink_process_pid;
-    // ORDERING: Acquire pairs with the Release below: who sees `me` sees everything forgotten.
-    let mut former = word.load(Ordering::Acquire);
-    loop {
-        if former == me || former == 0 {
-            // Nothing is inherited, or there is no log yet.
-            return;
-        }
-        if former == -me {
-            break;
-        }
-        // ORDERING: Acquire as above; one thread gets it.
-        match word.compare_exchange(former, -me, Ordering::Acquire, Ordering::Acquire) {
-            Ok(_) => return forget_the_parent(state, former.abs(), me),
-            Err(current) => former = current,
-        }
-    }
-    // Another thread is at it, and nobody may be counted or enter the gate meanwhile.
-    for _ in 0..FORGETTING_YIELDS {
-        // ORDERING: Acquire as above.
-        if word.load(Ordering::Acquire) == me {
-            return;
-        }
-        // SAFETY: no preconditions.
-        unsafe { libc::sched_yield() };
-    }
-}
-
-fn forget_the_parent(state: &SimplerHostLogState, parent: i32, me: i32) {
-    region::forget_inherited();
-    RETIRED.store(0, Ordering::Relaxed);
+    HAS_NO_FILE.store(0, Ordering::Relaxed);
     destination::close_inherited_files(parent);
     forget_counts(state);
-    // ORDERING: Relaxed, as all of these: the Release below is for those who wait.
     state.sink_producer_state.store(0, Ordering::Relaxed);
     // Another thread of the parent may have been in the middle of binding.
     DirectoryClaim::new(&state.log_directory_bound).forget_half_bound();
     state.clock_anchor_pid.store(0, Ordering::Relaxed);
-    // ORDERING: Release pairs with the Acquire loads in `entered_process`.
-    state.sink_process_pid.store(me, Ordering::Release);
+    if state.sink_owner_pid.load(Ordering::Relaxed).abs() == me {
+        state.sink_owner_pid.store(INHERITED_OWNER, Ordering::Relaxed);
+    }
+    state.sink_process_pid.store(me, Ordering::Relaxed);
 }
 
 extern "C" fn drain_at_exit() {

@@ -6,7 +6,7 @@
 //! while it stands under that very word. The zero is also how a child that ran no fork handler learns that it is
 //! one: who asks for the pid lets `fork` forget the parent.
 
-use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 /// FORK: the page's address is the parent's, its content is zero in the child, so `pid` asks again there.
 static LIFE_PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
@@ -35,6 +35,12 @@ pub(crate) fn map_life_page() {
     if page == libc::MAP_FAILED {
         return;
     }
+    // SAFETY: no preconditions.
+    let pid = unsafe { libc::getpid() };
+    KNOWN_AS.store(pid, Ordering::Relaxed);
+    // Named before others see it: an empty word beside a known pid means a child.
+    // SAFETY: the page is zeroed memory, longer than the word and aligned for it, and nobody else has its address.
+    unsafe { &*page.cast::<AtomicU64>() }.store(u64::from(pid.cast_unsigned()), Ordering::Relaxed);
     // SAFETY: `page` is the mapping made above, of that size.
     let wiped = unsafe { libc::madvise(page, page_bytes, libc::MADV_WIPEONFORK) } == 0;
     // ORDERING: AcqRel; Release pairs with the Acquire load in `life`: who sees the address sees the mapping.
@@ -64,25 +70,68 @@ pub(crate) fn life() -> u64 {
     life_word().map_or(0, |word| word.load(Ordering::Relaxed))
 }
 
+/// As [`life`], for who goes on to look at the region: it is this life's or a later one's.
+pub(crate) fn life_with_its_region() -> u64 {
+    // ORDERING: Acquire pairs with the Release in `begin_life`.
+    life_word().map_or(0, |word| word.load(Ordering::Acquire))
+}
+
 /// This process's id.
 // HOT: two loads.
 #[inline]
 pub fn pid() -> i32 {
     match life() {
-        0 => ask_pid(),
+        0 | FORGETTING => ask_pid(),
         life => life as i32,
     }
 }
+
+/// The word while one thread of a child forgets the parent. No pid is 0.
+const FORGETTING: u64 = 1 << 63;
+
+/// The pid that this process had when it last asked, 0 if it never did.
+///
+/// FORK: not wiped: a word of zero beside a pid that is known says that this is a child, whatever its own pid is (in
+/// another pid namespace it can be the parent's).
+static KNOWN_AS: AtomicI32 = AtomicI32::new(0);
+
+/// How often a thread of a child yields to the one that forgets the parent. That one makes a few stores and
+/// syscalls; the bound is for a signal handler that has interrupted it and waits in vain.
+const FORGETTING_YIELDS: u32 = 10_000;
 
 #[cold]
 fn ask_pid() -> i32 {
     // SAFETY: getpid has no preconditions and is async-signal-safe.
     let pid = unsafe { libc::getpid() };
-    crate::fork::entered_process(pid);
-    if let Some(word) = life_word() {
-        // Another thread may have been here, and may even have begun a region.
-        let _ =
-            word.compare_exchange(0, u64::from(pid.cast_unsigned()), Ordering::Relaxed, Ordering::Relaxed);
+    let Some(word) = life_word() else {
+        // No page: the number is the only evidence.
+        let known = KNOWN_AS.swap(pid, Ordering::Relaxed);
+        if known != 0 && known != pid {
+            crate::fork::forget_the_parent(known, pid);
+        }
+        return pid;
+    };
+    // ORDERING: Acquire pairs with the Release below: who finds a life finds everything forgotten.
+    match word.compare_exchange(0, FORGETTING, Ordering::Acquire, Ordering::Acquire) {
+        Ok(_) => {
+            let known = KNOWN_AS.swap(pid, Ordering::Relaxed);
+            if known != 0 {
+                crate::fork::forget_the_parent(known, pid);
+            }
+            // ORDERING: Release pairs with the Acquire loads of who waits.
+            word.store(u64::from(pid.cast_unsigned()), Ordering::Release);
+        }
+        Err(_) => {
+            // Another thread is at it, and nobody may be counted or look at the region meanwhile.
+            for _ in 0..FORGETTING_YIELDS {
+                // ORDERING: Acquire as above.
+                if word.load(Ordering::Acquire) != FORGETTING {
+                    break;
+                }
+                // SAFETY: no preconditions.
+                unsafe { libc::sched_yield() };
+            }
+        }
     }
     pid
 }
@@ -91,7 +140,7 @@ fn ask_pid() -> i32 {
 pub(crate) fn begin_life() {
     pid();
     if let Some(word) = life_word() {
-        // ORDERING: Release pairs with nothing but the region's own publication, which it follows.
+        // ORDERING: Release pairs with the Acquire in `life_with_its_region`: who sees the life sees its region.
         word.fetch_add(ONE_REGION, Ordering::Release);
     }
 }

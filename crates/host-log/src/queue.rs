@@ -9,8 +9,8 @@
 //! Producers that contend for the cursor pay for its cache line, some 30 ns, on every claim. So a producer
 //! that lost a claim to another takes a *run* of positions at once: the first is claimed as above, the others
 //! are *reserved*. A reserved slot is its owner's to use, but not for ever: the consumer, when it finds
-//! one and has nothing better to do, revokes it (*skipped*), and the owner, which takes the slot by marking it
-//! as *being written*, notices and claims anew. So an idle thread never stops the queue, and who is alone
+//! one and has nothing better to do, *revokes* it, and the owner, which takes the slot by marking it as *being
+//! written*, notices and claims anew. So an idle thread never stops the queue, and who is alone
 //! takes single positions and keeps the order of all records.
 //!
 //! The cursor's top bit closes the ring: no claim succeeds any more, and once all positions are finished
@@ -39,6 +39,12 @@ pub const RUN_SLOTS: u64 = 8;
 
 /// How far ahead heads are fetched: some 300 ns at full speed, what a line takes that another processor has.
 const FETCH_AHEAD: u64 = 8;
+
+/// A claim that passes a multiple of this rings for a writer that rests on its timer, so that a burst cannot fill the
+/// ring meanwhile.
+pub const MARK_EVERY: u64 = QUEUE_SLOTS as u64 / 2;
+
+const _: () = assert!(MARK_EVERY.is_power_of_two());
 
 /// A slot's head with its control words: two cache lines, the pair that the prefetcher fetches together.
 const HEAD_BYTES: usize = 128;
@@ -71,13 +77,23 @@ pub enum SlotState {
     Reserved = 2,
     /// Part of a run and being written by the run's owner.
     Writing = 3,
+    /// Part of a run and taken back by the consumer: no record.
+    Revoked = 4,
 }
 
-/// The stamp of a slot that is in `state` at `position`. A revoked position has the stamp that its slot gets
-/// when it is given back, so there is no state for it.
+/// The bits of a stamp below the position.
+const STATE_BITS: u32 = 3;
+
+/// The stamp of a slot that is in `state` at `position`.
 #[inline]
 const fn stamp(position: u64, state: SlotState) -> u64 {
-    position << 2 | state as u64
+    position << STATE_BITS | state as u64
+}
+
+/// The position in a stamp.
+#[inline]
+const fn position_of(stamp: u64) -> u64 {
+    stamp >> STATE_BITS
 }
 
 #[derive(Debug)]
@@ -100,7 +116,7 @@ struct Content {
 #[repr(align(128))]
 struct Cursor(AtomicU64);
 
-/// The ring itself. Zeroed memory is a closed book until [`Ring::reset`] has run.
+/// The ring itself. Zeroed memory is a ring once [`Ring::reset`] has run, and nobody claims from it before.
 ///
 /// FORK: it lies in memory that children do not inherit.
 #[derive(Debug)]
@@ -122,6 +138,7 @@ unsafe impl<const SLOTS: usize> Send for Ring<SLOTS> {}
 #[derive(Debug)]
 pub struct Claim {
     position: u64,
+    passed_mark: bool,
 }
 
 impl Claim {
@@ -129,6 +146,13 @@ impl Claim {
     #[inline]
     pub fn position(&self) -> u64 {
         self.position
+    }
+
+    /// Whether the claim moved the cursor over a multiple of [`MARK_EVERY`]: its owner rings for a writer that
+    /// rests. Told with the claim and not with the use of a position, which may be never.
+    #[inline]
+    pub fn passed_mark(&self) -> bool {
+        self.passed_mark
     }
 }
 
@@ -238,9 +262,9 @@ impl<const SLOTS: usize> Ring<SLOTS> {
                 .compare_exchange(reserved, writing, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
             {
-                return Ok(Claim { position });
+                return Ok(Claim { position, passed_mark: false });
             }
-            // Revoked, and the rest with it: the consumer waits for nobody. Alone again, most likely.
+            // Revoked, and the rest is or will be: the consumer waits for nobody. Alone again, most likely.
             *run = Run::new();
         }
         self.claim_at_cursor(run)
@@ -259,8 +283,8 @@ impl<const SLOTS: usize> Ring<SLOTS> {
             let last = cursor + wanted - 1;
             // ORDERING: Acquire pairs with the Release in `release`: the consumer is done reading the slots.
             let found = self.head(last).stamp.load(Ordering::Acquire);
-            match (found >> 2).wrapping_sub(last).cast_signed() {
-                0 if found & 3 == SlotState::Free as u64 => {}
+            match position_of(found).wrapping_sub(last).cast_signed() {
+                0 if found == stamp(last, SlotState::Free) => {}
                 ..0 if wanted > 1 => {
                     wanted = 1;
                     continue;
@@ -284,12 +308,17 @@ impl<const SLOTS: usize> Ring<SLOTS> {
                         self.reserve(cursor + 1..cursor + wanted);
                         *run = Run { next: cursor + 1, end: cursor + wanted, wanted };
                     }
-                    return Ok(Claim { position: cursor });
+                    // The first multiple at or after the cursor is one of the positions taken.
+                    let passed_mark = cursor.wrapping_neg() & (MARK_EVERY - 1) < wanted;
+                    return Ok(Claim { position: cursor, passed_mark });
                 }
                 Err(current) => {
+                    // Equal: the processor's reservation was lost, not the claim.
+                    if current != cursor {
+                        run.wanted = RUN_SLOTS;
+                        wanted = RUN_SLOTS.min(SLOTS as u64 / 2);
+                    }
                     cursor = current;
-                    run.wanted = RUN_SLOTS;
-                    wanted = RUN_SLOTS.min(SLOTS as u64 / 2);
                 }
             }
         }
@@ -429,7 +458,7 @@ impl<const SLOTS: usize> Ring<SLOTS> {
         let enqueued = self.enqueued();
         let is_published = |(index, head): (usize, &Head)| {
             let found = head.stamp.load(Ordering::Relaxed);
-            let position = found >> 2;
+            let position = position_of(found);
             let is_its = position & Self::MASK == index as u64 && (next..enqueued).contains(&position);
             (is_its && found == stamp(position, SlotState::Published)).then_some(position)
         };
@@ -497,37 +526,30 @@ impl<const SLOTS: usize> Consumer<'_, SLOTS> {
         self.ring.head(position).stamp.load(Ordering::Relaxed) == stamp(position, SlotState::Reserved)
     }
 
-    /// Takes the next position from its owner if it is reserved and not used, and moves on. Gives whether
-    /// it was.
+    /// Takes the next position from its owner if it is reserved and not used, and moves on. Gives whether it was. The
+    /// slot stays taken until [`Consumer::release`], like one that was read.
     pub fn revoke(&mut self) -> bool {
-        let (reserved, given_back) =
-            (stamp(self.next, SlotState::Reserved), stamp(self.next + SLOTS as u64, SlotState::Free));
-        let head = self.ring.head(self.next);
-        // Only where all before it are given back, too: slots become free in order.
-        if self.next != self.finished || head.stamp.load(Ordering::Relaxed) != reserved {
-            return false;
-        }
-        // ORDERING: Release pairs with the Acquire in `claim`, as in `release`. Relaxed on failure: the owner
-        // was faster, and will publish.
-        if head.stamp.compare_exchange(reserved, given_back, Ordering::Release, Ordering::Relaxed).is_err() {
-            return false;
-        }
-        self.next += 1;
-        self.finished = self.next;
-        // ORDERING: Release pairs with the Acquire in `finished`.
-        self.ring.dequeue.0.store(self.finished, Ordering::Release);
-        true
+        let (reserved, revoked) =
+            (stamp(self.next, SlotState::Reserved), stamp(self.next, SlotState::Revoked));
+        // ORDERING: Relaxed: nothing is handed over but the slot's number; if the owner was faster, it publishes.
+        let is_revoked = self
+            .ring
+            .head(self.next)
+            .stamp
+            .compare_exchange(reserved, revoked, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        self.next += u64::from(is_revoked);
+        is_revoked
     }
 
-    /// Gives the next record and its anchor's pid to `read`, if it is published, and moves on. The slot stays
-    /// taken until [`Consumer::release`].
-    pub fn read<R>(&mut self, read: impl FnOnce(&[u8], i32) -> R) -> Option<R> {
+    /// Gives the next record and its anchor's pid to `read`, if it is published, and moves on, unless `read` gives
+    /// nothing. The slot stays taken until [`Consumer::release`].
+    pub fn read<R>(&mut self, read: impl FnOnce(&[u8], i32) -> Option<R>) -> Option<R> {
         if !self.has_next() {
             return None;
         }
         let index = (self.next & Ring::<SLOTS>::MASK) as usize;
-        self.next += 1;
-        Some(self.ring.heads[index].content.with(|content| {
+        let taken = self.ring.heads[index].content.with(|content| {
             // SAFETY: the slot is published and not released, so no producer touches it.
             let content = unsafe { &*content };
             let size = content.size as usize;
@@ -542,10 +564,12 @@ impl<const SLOTS: usize> Consumer<'_, SLOTS> {
                 record[HEAD_DATA_BYTES..size].copy_from_slice(&tail[..size - HEAD_DATA_BYTES]);
             });
             read(&record[..size], content.anchor_pid)
-        }))
+        });
+        self.next += u64::from(taken.is_some());
+        taken
     }
 
-    /// Gives back every slot that was read: their records are finished.
+    /// Gives back every slot that was read or revoked: their records are finished.
     pub fn release(&mut self) {
         for position in self.finished..self.next {
             // ORDERING: Release pairs with the Acquire in `claim`.

@@ -19,7 +19,7 @@
 //! A region is mapped once and never unmapped, so that a producer that is late, or that lives in a module which
 //! is about to go, can never touch memory that is gone.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CStr, CString, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -34,7 +34,7 @@ use crate::ticks::{KNOTS_MAX, Knot, TickClock};
 use crate::wake::Doorbell;
 
 /// Where the folder of rings is, instead of `/dev/shm`: for machines whose shared memory is elsewhere.
-pub(crate) const FOLDER_VARIABLE: &str = "SIMPLER_SHM";
+pub(crate) const FOLDER_VARIABLE: &CStr = c"SIMPLER_SHM";
 
 /// What a region that is ready begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"simplrRG");
@@ -349,7 +349,7 @@ impl Region {
         self.note_refused(state);
         let counted = state.dropped_by_reason[DropReason::OutputFailed as usize].load(Ordering::Relaxed);
         let elsewhere = counted.saturating_sub(self.come().failed);
-        self.dropped_by_reason[DropReason::OutputFailed as usize].store(elsewhere, Ordering::Relaxed);
+        self.dropped_by_reason[DropReason::OutputFailed as usize].fetch_max(elsewhere, Ordering::Relaxed);
         self.reported.store(state.reported_drop_count.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
@@ -382,9 +382,7 @@ impl Region {
         }
         // SAFETY: a zero-terminated path that was leaked for this.
         unsafe { libc::unlink(path) };
-        let descriptor = FILE.descriptor.swap(-1, Ordering::Relaxed);
-        // SAFETY: opened by `map_file` for this process alone; closing it gives the lock back.
-        unsafe { libc::close(descriptor) };
+        close_if_still_the_file();
     }
 }
 
@@ -394,13 +392,16 @@ pub(crate) fn forget_inherited() {
     // ORDERING: Release, for the child's other threads, as in `create`.
     CURRENT.store(core::ptr::null_mut(), Ordering::Release);
     FILE_PATH.store(core::ptr::null_mut(), Ordering::Relaxed);
+    close_if_still_the_file();
+}
+
+/// Closes the region's descriptor, if the number still means it: somebody may have closed it, and its number may be
+/// another file's. Closing it gives the lock back that this process may hold. Async-signal-safe.
+fn close_if_still_the_file() {
     let descriptor = FILE.descriptor.swap(-1, Ordering::Relaxed);
-    if descriptor < 0 {
-        return;
-    }
-    let parents = (FILE.device.load(Ordering::Relaxed), FILE.inode.load(Ordering::Relaxed));
-    if identity_of(descriptor) == Some(parents) {
-        // SAFETY: inherited, and nobody in the child knows of it.
+    let file = (FILE.device.load(Ordering::Relaxed), FILE.inode.load(Ordering::Relaxed));
+    if descriptor >= 0 && identity_of(descriptor) == Some(file) {
+        // SAFETY: opened by `map_file`, or inherited from who did, and nobody else knows of it.
         unsafe { libc::close(descriptor) };
     }
 }
@@ -423,10 +424,30 @@ pub(crate) fn identity_of(descriptor: i32) -> Option<(u64, u64)> {
 
 /// The folder of this user's regions.
 pub(crate) fn folder_path() -> PathBuf {
-    let shared_memory = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty());
     // SAFETY: no preconditions.
     let user = unsafe { libc::geteuid() };
-    Path::new(shared_memory.as_deref().unwrap_or("/dev/shm".as_ref())).join(format!("simpler-{user}"))
+    let shared_memory = environment(FOLDER_VARIABLE).filter(|folder| !folder.is_empty());
+    let shared_memory = shared_memory.unwrap_or_else(|| OsString::from("/dev/shm"));
+    let folder = Path::new(&shared_memory).join(format!("simpler-{user}"));
+    // Absolute, or a later chdir would mean another one.
+    std::path::absolute(&folder).unwrap_or(folder)
+}
+
+/// The value of an environment variable; none for a program that runs with more rights than its caller. Not by the
+/// standard library, whose lock another thread may hold when this process is forked.
+pub(crate) fn environment(name: &CStr) -> Option<OsString> {
+    unsafe extern "C" {
+        /// As `getenv`, but null in a program with more rights than its caller.
+        fn secure_getenv(name: *const core::ffi::c_char) -> *const core::ffi::c_char;
+    }
+    // SAFETY: a zero-terminated name.
+    let value = unsafe { secure_getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: the environment's strings are zero-terminated; who changes them while others read breaks C's rule.
+    let value = unsafe { CStr::from_ptr(value) };
+    Some(OsString::from_vec(value.to_bytes().to_vec()))
 }
 
 /// Opens the folder of this user's regions, made if missing when `make` is set.

@@ -25,9 +25,9 @@ use simpler_record_format::{DECIMAL_DIGITS_MAX, RECORD_BYTES, SpanFields, decima
 use crate::emit::{self, Way};
 use crate::identity::monotonic_ns;
 use crate::queue::HEAD_DATA_BYTES;
-use crate::stack::{OPEN_FRAME_BYTES, Stack};
+use crate::stack::OPEN_FRAME_BYTES;
 use crate::thread::{self, Thread};
-use crate::{is_bound, state};
+use crate::{is_bound, state, ticks};
 
 /// The invocation that a thread is in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,6 +123,8 @@ pub fn emit_span(event: &SpanEvent<'_>) {
 #[derive(Debug)]
 struct Open {
     name: &'static str,
+    inv: u64,
+    hid: u64,
     /// In ns, or a reading of the counter.
     start: i64,
     depth: i32,
@@ -153,13 +155,14 @@ impl Open {
             context.depth = depth.saturating_add(1);
             (context.inv, context.hid, depth)
         });
-        let in_ticks = thread.reads_ticks();
-        let top = thread.stack().and_then(|stack| Some((stack, stack.top()?)));
+        let place = thread.take_place();
+        // Only a span that others can see has its start kept convertible, and only a writer keeps it.
+        let in_ticks = place.is_some() && thread.reads_ticks() && emit::is_queued(thread);
         let start = thread.now(in_ticks);
-        let mut open = Open { name, start, depth, index: NO_INDEX, in_ticks };
-        if let Some((stack, (index, frame))) = top {
+        let mut open = Open { name, inv, hid, start, depth, index: NO_INDEX, in_ticks };
+        if let Some((stack, index, frame)) = place {
             let kind = if in_ticks { SPAN_TICKS_FRAME } else { SPAN_FRAME };
-            // SAFETY: the stack is this thread's, and the frame is not yet shown to others.
+            // SAFETY: the place is this thread's, and the frame is not yet shown to others.
             let frame = unsafe { &mut *frame };
             frame::begin_span(frame, kind, inv, hid, depth, start, name.as_bytes());
             stack.opened(index);
@@ -182,7 +185,7 @@ impl Open {
             // SAFETY: the cell is this thread's.
             unsafe { (*place.as_ptr()).depth = self.depth }
         });
-        let seen = thread.stack().and_then(|stack| Some((stack, self.frame(stack)?)));
+        let seen = thread.place(self.index).filter(|(_, frame)| self.is_in(*frame));
         // Asked again: the threshold may have changed since the span was entered.
         if emit::enabled(Level::Timing) {
             emit::ensure_anchor(thread);
@@ -190,7 +193,7 @@ impl Open {
                 (Some((_, frame)), Way::Queue(region)) => {
                     match thread.with_run(|run| region.ring.claim(run)) {
                         Ok(claim) => {
-                            let position = claim.position();
+                            let passed_mark = claim.passed_mark();
                             // SAFETY: the stack is this thread's, and others only look at copies.
                             let frame = unsafe { &mut *frame };
                             let attrs = &attrs[..attrs.len().min(RAW_ATTRS_BYTES)];
@@ -203,7 +206,7 @@ impl Open {
                                 record[size..size + attrs.len()].copy_from_slice(attrs);
                                 region.ring.publish(claim, &record[..size + attrs.len()], 0, |_| ());
                             }
-                            emit::published(region, position);
+                            emit::published(region, passed_mark);
                         }
                         Err(reason) => emit::refused(region, reason),
                     }
@@ -213,37 +216,43 @@ impl Open {
         }
         if let Some((stack, _)) = seen {
             stack.closed(self.index);
+            thread.give_back_place(self.index);
         }
     }
 
-    /// The span's frame in `stack`, if it is there: not if the span was opened in another life, or one below it
-    /// was closed first.
+    /// Whether `frame` is this span's: not if the span was opened in another life, or one below it was closed first.
     #[inline(always)]
-    fn frame(&self, stack: &Stack) -> Option<*mut [u8; OPEN_FRAME_BYTES]> {
-        let frame = stack.frame(self.index)?;
-        // SAFETY: the stack is this thread's.
-        (frame::start_of(unsafe { &*frame }) == self.start).then_some(frame)
+    fn is_in(&self, frame: *mut [u8; OPEN_FRAME_BYTES]) -> bool {
+        // SAFETY: the place is this thread's.
+        frame::start_of(unsafe { &*frame }) == self.start
     }
 
     /// Emits the span without a frame in the stack, or not into the queue.
     #[cold]
     #[inline(never)]
     fn emit_unseen(&self, thread: &Thread, end: i64, attrs: &[u8]) {
-        let context = with_context(thread, Cell::get);
+        let (mut start, mut end, mut in_ticks) = (self.start, end, self.in_ticks);
+        if in_ticks && !thread.reads_ticks() {
+            // Of a life whose clock is no more: nobody else will convert it.
+            let mut to_ns = ticks::without_writer();
+            start = to_ns(start.cast_unsigned());
+            end = to_ns(end.cast_unsigned()).max(start);
+            in_ticks = false;
+        }
         let span = SpanFields {
             pid: thread.pid(),
             tid: i64::from(thread.tid()),
-            inv: context.inv,
-            hid: context.hid,
+            inv: self.inv,
+            hid: self.hid,
             depth: self.depth,
             name: self.name.as_bytes(),
-            ts: self.start,
-            dur: end.saturating_sub(self.start),
+            ts: start,
+            dur: end.saturating_sub(start),
             attrs,
         };
         let mut record = [0; RECORD_BYTES];
         let size = frame::encode_span_frame(&mut record, end, thread.handle(), &span);
-        if self.in_ticks {
+        if in_ticks {
             record[0] = SPAN_TICKS_FRAME;
         }
         emit::submit(thread, &record[..size], 0);

@@ -8,7 +8,7 @@
 //! A thread that finds no free stack, or a span that is nested too deep for it, is emitted like any other and
 //! only not seen while open.
 
-use core::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use simpler_record_format::frame;
 
@@ -30,11 +30,12 @@ const _: () = assert!(frame::OPEN_SPAN_BYTES <= OPEN_FRAME_BYTES && HEAD_DATA_BY
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Stack {
-    /// The kernel's id of the thread, 0 if the stack is free.
-    tid: AtomicI32,
+    /// In the lower half the kernel's id of the thread, 0 if the stack is free; above it how often it was taken, so
+    /// that who finds a holder gone does not free the stack of a later one with the same id.
+    holder: AtomicU64,
     depth: AtomicU32,
     /// The frames begin where a vector register's worth is aligned.
-    padding: u64,
+    padding: u32,
     frames: [UnsafeCell<[u8; OPEN_FRAME_BYTES]>; OPEN_SPANS_MAX],
 }
 
@@ -45,26 +46,34 @@ unsafe impl Sync for Stack {}
 impl Stack {
     /// Takes the stack for thread `tid`, if it is free.
     fn take(&self, pid: i32, tid: i32, thread: u64) -> bool {
-        // ORDERING: Acquire pairs with the Release in `free`.
-        if self.tid.compare_exchange(0, tid, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        let holder = self.holder.load(Ordering::Relaxed);
+        if tid_of(holder) != 0 {
             return false;
         }
+        let next = (holder >> 32).wrapping_add(1) << 32 | u64::from(tid.cast_unsigned());
+        // ORDERING: Acquire pairs with the Release in `free`.
+        if self.holder.compare_exchange(holder, next, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            return false;
+        }
+        self.begin(pid, tid, thread);
+        true
+    }
+
+    /// Makes the stack empty, with the frames of thread `tid`, whose it is.
+    fn begin(&self, pid: i32, tid: i32, thread: u64) {
         self.depth.store(0, Ordering::Relaxed);
         for frame in &self.frames {
             // SAFETY: the stack is this thread's now.
             frame.with_mut(|frame| frame::set_thread(unsafe { &mut *frame }, pid, tid, thread));
         }
-        true
     }
 
-    /// Opens a span on top; only for the stack's thread. Gives its index and the frame to fill, `None` when it is
-    /// too deep. Seen by others once [`Stack::opened`] is called.
-    // HOT: one load.
+    /// The frame at `index`, for the stack's thread, which knows whether it is its to use; `None` when that is too
+    /// deep. Seen by others once [`Stack::opened`] is called.
+    // HOT: no load.
     #[inline(always)]
-    pub(crate) fn top(&self) -> Option<(u32, *mut [u8; OPEN_FRAME_BYTES])> {
-        let depth = self.depth.load(Ordering::Relaxed);
-        let frame = self.frames.get(depth as usize)?;
-        Some((depth, frame.with_mut(|frame| frame)))
+    pub(crate) fn frame(&self, index: u32) -> Option<*mut [u8; OPEN_FRAME_BYTES]> {
+        self.frames.get(index as usize).map(|frame| frame.with_mut(|frame| frame))
     }
 
     /// The frame at the top is filled.
@@ -75,24 +84,19 @@ impl Stack {
         self.depth.store(index + 1, Ordering::Release);
     }
 
-    /// The frame of the span at `index` if it is open; only for the stack's thread.
-    // HOT: one load.
-    #[inline(always)]
-    pub(crate) fn frame(&self, index: u32) -> Option<*mut [u8; OPEN_FRAME_BYTES]> {
-        if index >= self.depth.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.frames.get(index as usize).map(|frame| frame.with_mut(|frame| frame))
-    }
-
     /// The span at `index` is closed, and those above it that were forgotten.
     // HOT: one store.
     #[inline(always)]
     pub(crate) fn closed(&self, index: u32) {
         // ORDERING: Release keeps it behind the publication of the span's frame: who does not see the span here
-        // any more finds it in the queue.
+        // any more finds it in the queue, unless it was lost.
         self.depth.store(index, Ordering::Release);
     }
+}
+
+/// The thread's id in a stack's holder.
+const fn tid_of(holder: u64) -> i32 {
+    holder as i32
 }
 
 /// All stacks of a process.
@@ -106,20 +110,21 @@ impl Stacks {
     /// A stack for thread `tid`: a free one, or that of a thread which is gone.
     #[cold]
     pub(crate) fn take(&self, pid: i32, tid: i32, thread: u64) -> Option<&Stack> {
-        let free = |stack: &&Stack| stack.take(pid, tid, thread);
-        // A thread that comes back (after a new region) has left one behind.
-        let own = self.threads.iter().find(|stack| stack.tid.load(Ordering::Relaxed) == tid);
-        if let Some(stack) = own {
-            stack.free(tid);
+        // A thread that looks again (there is a new clock), or that was interrupted here, has one already.
+        if let Some(own) = self.threads.iter().find(|stack| stack.tid() == tid) {
+            own.begin(pid, tid, thread);
+            return Some(own);
         }
+        let free = |stack: &&Stack| stack.take(pid, tid, thread);
         if let Some(stack) = self.threads.iter().find(free) {
             return Some(stack);
         }
         for stack in &self.threads {
-            let holder = stack.tid.load(Ordering::Relaxed);
+            let holder = stack.holder.load(Ordering::Relaxed);
+            let holder_tid = tid_of(holder);
             // SAFETY: signal 0 is no signal; the call only asks whether the thread exists.
-            let is_gone = holder != 0
-                && unsafe { libc::syscall(libc::SYS_tgkill, pid, holder, 0) } != 0
+            let is_gone = holder_tid != 0
+                && unsafe { libc::syscall(libc::SYS_tgkill, pid, holder_tid, 0) } != 0
                 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
             if is_gone {
                 stack.free(holder);
@@ -144,7 +149,7 @@ impl Stacks {
 impl Stack {
     /// The kernel's id of the stack's thread, 0 if it is free.
     pub(crate) fn tid(&self) -> i32 {
-        self.tid.load(Ordering::Relaxed)
+        tid_of(self.holder.load(Ordering::Relaxed))
     }
 
     /// Copies of the frames of the spans that are open, from the bottom.
@@ -158,9 +163,10 @@ impl Stack {
         })
     }
 
-    /// The thread `tid` is gone; one caller gets to say so.
-    fn free(&self, tid: i32) {
+    /// The thread that `holder` means is gone; one caller gets to say so.
+    fn free(&self, holder: u64) {
+        let free = holder >> 32 << 32;
         // ORDERING: Release pairs with the Acquire in `take`.
-        let _ = self.tid.compare_exchange(tid, 0, Ordering::Release, Ordering::Relaxed);
+        let _ = self.holder.compare_exchange(holder, free, Ordering::Release, Ordering::Relaxed);
     }
 }

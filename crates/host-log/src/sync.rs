@@ -1,6 +1,6 @@
 //! The primitives that the lock-free parts are made of, and the only file that knows whether they are real
-//! or loom's. A model under `--cfg loom` therefore runs the very code of `queue`, `admission`, `wake` and
-//! `anchor`.
+//! or loom's. A model under `--cfg loom` therefore runs the very code of `queue`, `admission`, `wake`, `anchor` and
+//! `directory`.
 
 #[cfg(not(loom))]
 pub use real::*;
@@ -45,19 +45,22 @@ mod real {
     }
 
     /// The other half: what threads stored before their [`light_barrier`] is visible afterwards, or they see
-    /// after theirs what was stored before this. A few µs; only for who goes to sleep or stops somebody.
-    pub fn heavy_barrier() {
+    /// after theirs what was stored before this. A few µs; only for who goes to sleep or stops somebody. Gives
+    /// whether it reached all threads; the kernel may come to refuse what it has granted.
+    pub fn heavy_barrier() -> bool {
         // ORDERING: SeqCst pairs with the fence in `light_barrier` where the kernel has no such barrier.
         fence(Ordering::SeqCst);
-        if HEAVY_REACHES_ALL.load(Ordering::Relaxed) {
-            let command = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED;
-            // SAFETY: the call has no memory arguments.
-            let passed = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } == 0;
-            if !passed {
-                // From now on producers fence by themselves; who is past its barrier is caught by the next look.
-                HEAVY_REACHES_ALL.store(false, Ordering::SeqCst);
-            }
+        if !HEAVY_REACHES_ALL.load(Ordering::Relaxed) {
+            return true;
         }
+        let command = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED;
+        // SAFETY: the call has no memory arguments.
+        let has_passed = unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) } == 0;
+        if !has_passed {
+            // From now on producers fence by themselves.
+            HEAVY_REACHES_ALL.store(false, Ordering::Relaxed);
+        }
+        has_passed
     }
 
     /// [`core::cell::UnsafeCell`] in the shape that loom can watch.
@@ -126,9 +129,10 @@ mod model {
     }
 
     /// See [`light_barrier`].
-    pub fn heavy_barrier() {
+    pub fn heavy_barrier() -> bool {
         // ORDERING: SeqCst pairs with the fence above.
         loom::sync::atomic::fence(super::Ordering::SeqCst);
+        true
     }
 
     pub use loom::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};

@@ -4,13 +4,14 @@
 //! All but the last holds for one life (process and region, see `identity`) and is asked for again in another.
 
 use core::cell::Cell;
+use core::sync::atomic::{Ordering, compiler_fence};
 
 use simpler_log_abi::SimplerSpanContext;
 
-use crate::identity::{life, monotonic_ns, pid, thread_handle};
+use crate::identity::{life, life_with_its_region, monotonic_ns, pid, thread_handle};
 use crate::queue::Run;
 use crate::region::Region;
-use crate::stack::Stack;
+use crate::stack::{OPEN_FRAME_BYTES, Stack};
 use crate::ticks;
 
 std::thread_local! {
@@ -39,6 +40,9 @@ pub(crate) struct Thread {
     tid: Cell<i32>,
     handle: Cell<u64>,
     stack: Cell<Option<&'static Stack>>,
+    /// How many places of the stack are taken, those included whose span is just being opened: a signal handler
+    /// that logs meanwhile takes the next.
+    taken: Cell<u32>,
     reads_ticks: Cell<bool>,
     last_tick: Cell<u64>,
     run: Cell<Run>,
@@ -53,6 +57,7 @@ impl Thread {
             tid: Cell::new(0),
             handle: Cell::new(0),
             stack: Cell::new(None),
+            taken: Cell::new(0),
             reads_ticks: Cell::new(false),
             last_tick: Cell::new(0),
             run: Cell::new(Run::new()),
@@ -75,7 +80,7 @@ impl Thread {
     fn remember(&self) {
         let pid = pid();
         // Read before the region is looked up: if there is a newer one meanwhile, the next look finds out.
-        let life = life();
+        let life = life_with_its_region();
         // SAFETY: gettid has no preconditions and is async-signal-safe.
         let tid = unsafe { libc::gettid() };
         let handle = thread_handle();
@@ -85,6 +90,7 @@ impl Thread {
         self.handle.set(handle);
         self.stack.set(region.and_then(|region| region.stacks.take(pid, tid, handle)));
         self.reads_ticks.set(region.is_some_and(Region::uses_ticks));
+        self.taken.set(0);
         self.run.set(Run::new());
         self.life.set(life);
     }
@@ -108,10 +114,36 @@ impl Thread {
         self.handle.get()
     }
 
-    /// This thread's stack of open spans, as [`Thread::refresh`] has found it.
+    /// Takes the next place of the stack: its index and its frame, `None` when there is none.
+    // HOT: a load and a store.
     #[inline(always)]
-    pub(crate) fn stack(&self) -> Option<&'static Stack> {
-        self.stack.get()
+    pub(crate) fn take_place(&self) -> Option<(&'static Stack, u32, *mut [u8; OPEN_FRAME_BYTES])> {
+        let stack = self.stack.get()?;
+        let index = self.taken.get();
+        let frame = stack.frame(index)?;
+        self.taken.set(index + 1);
+        // The place is taken before it is written to, for a signal handler on this thread.
+        compiler_fence(Ordering::SeqCst);
+        Some((stack, index, frame))
+    }
+
+    /// The frame at a place that [`Thread::take_place`] has given and that is still taken.
+    // HOT: a load.
+    #[inline(always)]
+    pub(crate) fn place(&self, index: u32) -> Option<(&'static Stack, *mut [u8; OPEN_FRAME_BYTES])> {
+        let stack = self.stack.get()?;
+        if index >= self.taken.get() {
+            return None;
+        }
+        Some((stack, stack.frame(index)?))
+    }
+
+    /// Gives the place at `index` back, and those above it.
+    // HOT: a store.
+    #[inline(always)]
+    pub(crate) fn give_back_place(&self, index: u32) {
+        compiler_fence(Ordering::SeqCst);
+        self.taken.set(index);
     }
 
     /// Whether this thread's times are readings of the counter.

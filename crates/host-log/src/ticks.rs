@@ -9,14 +9,17 @@
 //! the order in which they happened. A span may stay open for hours, though, and the knots have a bounded
 //! place. So, when they become many, the writer looks which spans are open, waits until everything that was
 //! claimed by then is rendered, and replaces the past by one knot for each of those spans: the value that the
-//! function has at its start. Nobody will ever ask for another point of that past.
+//! function has at its start. Hardly anybody will ask for another point of that past: a thread that lost its
+//! processor between a reading and its record may; some knots are kept for it, and its time is off by no more than
+//! the printed error. A span that is in no stack reads the kernel's clock instead.
 //!
 //! The knots lie in the shared region, in two tables of which one is in use, so that who reads a dead process's
 //! region finds one that is whole.
 
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::identity::monotonic_ns;
+use crate::region::environment;
 
 /// How many knots a table holds. At the writer's busiest, some thousand batches a second, the past is replaced a
 /// few times a second.
@@ -24,6 +27,9 @@ pub(crate) const KNOTS_MAX: usize = 1024;
 
 /// From how many knots on the past is replaced: early enough that there is room for the batches until then.
 const KNOTS_MANY: usize = KNOTS_MAX / 4 * 3;
+
+/// How many knots of a past that is replaced stay at most, beside those of open spans.
+const PAST_KNOTS_KEPT: usize = 64;
 
 /// How often the pair of clocks is read for a knot; the closest pair is taken.
 const PAIR_READINGS: u32 = 3;
@@ -78,7 +84,7 @@ fn now_in_order() -> u64 {
 /// Whether the counter runs at one rate on all processors, in the processor's word and in the kernel's, which
 /// uses it for its own clock. (On aarch64, where this has not been run, the architecture promises it.)
 pub(crate) fn is_a_clock() -> bool {
-    if std::env::var_os("SIMPLER_LOG_CLOCK").is_some_and(|clock| clock == "gettime") {
+    if environment(c"SIMPLER_LOG_CLOCK").is_some_and(|clock| clock == "gettime") {
         return false;
     }
     let kernels = std::fs::read("/sys/devices/system/clocksource/clocksource0/current_clocksource");
@@ -222,11 +228,13 @@ impl TickClock {
     /// `CLOCK_MONOTONIC` at `tick`, in ns. For any thread; also for who reads a dead process's region.
     pub(crate) fn to_ns(&self, tick: u64) -> i64 {
         loop {
-            // ORDERING: Acquire pairs with the Release in `replace_past`.
+            // ORDERING: Acquire pairs with the Release in `replace`.
             let before = self.replaced.load(Ordering::Acquire);
             let ns = self.tables[before as usize % 2].value(tick);
-            // The table in use is not written over before the one after the next.
-            if self.replaced.load(Ordering::Acquire).wrapping_sub(before) < 2 {
+            // ORDERING: Acquire: the table's loads come before the look at its number; pairs with the Release fence
+            // in `replace`: who has read a place that is written anew sees that the number has changed.
+            fence(Ordering::Acquire);
+            if self.replaced.load(Ordering::Relaxed) == before {
                 return ns;
             }
         }
@@ -237,7 +245,8 @@ impl TickClock {
     pub(crate) fn begin(&self) {
         let table = &self.tables[0];
         let now = Knot::read();
-        let known = [former(0), former(1), Some((now.tick, now.ns))].into_iter().flatten();
+        let [first, last] = former();
+        let known = [first, last, Some((now.tick, now.ns))].into_iter().flatten();
         let mut length = 0;
         for knot in known {
             if length == 0 || knot.0 > table.knot(length - 1).0 {
@@ -246,7 +255,7 @@ impl TickClock {
             }
         }
         table.set_length(length);
-        if former(0).is_none() {
+        if first.is_none() {
             keep_latest(self);
         }
     }
@@ -291,33 +300,59 @@ impl TickClock {
 /// FORK: the counter and the clock are the machine's, so the child goes on with what the parent knew.
 static FORMER: [Place; 2] = [const { Place { tick: AtomicU64::new(0), ns: AtomicI64::new(0) } }; 2];
 
-fn former(index: usize) -> Option<(u64, i64)> {
-    let knot = (FORMER[index].tick.load(Ordering::Relaxed), FORMER[index].ns.load(Ordering::Relaxed));
-    (knot.0 != 0).then_some(knot)
+/// Odd while `FORMER` is written.
+///
+/// FORK: odd in a child only if another thread of the parent was at it; then nothing is known of former lives.
+static FORMER_VERSION: AtomicU32 = AtomicU32::new(0);
+
+/// The pairs of former lives, if they can be read just now.
+fn former() -> [Option<(u64, i64)>; 2] {
+    // ORDERING: Acquire pairs with the Release in `keep_latest`.
+    let version = FORMER_VERSION.load(Ordering::Acquire);
+    let pair = |place: &Place| {
+        let knot = (place.tick.load(Ordering::Relaxed), place.ns.load(Ordering::Relaxed));
+        (knot.0 != 0).then_some(knot)
+    };
+    let pairs = [pair(&FORMER[0]), pair(&FORMER[1])];
+    // ORDERING: Acquire: the loads above come before this look; pairs with the Release fence in `keep_latest`.
+    fence(Ordering::Acquire);
+    let is_whole = version.is_multiple_of(2) && FORMER_VERSION.load(Ordering::Relaxed) == version;
+    if is_whole { pairs } else { [None; 2] }
 }
 
 /// Keeps the latest knot of `clock` for a child that is forked next, or for another region. Only by who has
-/// stopped the writer.
+/// stopped the writer, or is about to start the first one.
 pub(crate) fn keep_latest(clock: &TickClock) {
     let Some((tick, ns)) = clock.latest() else { return };
-    for place in if former(0).is_none() { &FORMER[..] } else { &FORMER[1..] } {
+    let is_first = former()[0].is_none();
+    let version = FORMER_VERSION.load(Ordering::Relaxed) | 1;
+    FORMER_VERSION.store(version, Ordering::Relaxed);
+    // ORDERING: Release pairs with the fence in `former`.
+    fence(Ordering::Release);
+    for place in if is_first { &FORMER[..] } else { &FORMER[1..] } {
         place.ns.store(ns, Ordering::Relaxed);
         place.tick.store(tick, Ordering::Relaxed);
     }
+    // ORDERING: Release pairs with the Acquire in `former`.
+    FORMER_VERSION.store(version.wrapping_add(1), Ordering::Release);
 }
 
-/// `CLOCK_MONOTONIC` at `tick`, while no writer of this process takes knots: as the writer would have said it, or
-/// between its latest knot and now.
-pub(crate) fn to_ns_without_writer(tick: u64) -> i64 {
-    let clock = crate::region::Region::current().map(|region| &region.ticks);
-    let latest = clock.and_then(TickClock::latest);
-    match (clock, latest) {
-        (Some(clock), Some((latest, _))) if tick <= latest => return clock.to_ns(tick),
-        _ => {}
+/// A conversion for one record while no writer of this process takes knots: as the writer would have said it, or
+/// between what is known and now. All readings of a record are converted by one and the same now.
+pub(crate) fn without_writer() -> impl FnMut(u64) -> i64 {
+    let mut now = None;
+    move |tick| {
+        let clock = crate::region::Region::current().map(|region| &region.ticks);
+        let latest = clock.and_then(TickClock::latest);
+        match (clock, latest) {
+            (Some(clock), Some((latest, _))) if tick <= latest => return clock.to_ns(tick),
+            _ => {}
+        }
+        let now = *now.get_or_insert_with(Knot::read);
+        let [first, last] = former();
+        let known = latest.or(last.filter(|known| known.0 <= tick)).or(first);
+        known.map_or(now.ns, |known| interpolate(known, (now.tick, now.ns), tick))
     }
-    let now = Knot::read();
-    let known = latest.or_else(|| former(1).filter(|known| known.0 <= tick)).or_else(|| former(0));
-    known.map_or(now.ns, |known| interpolate(known, (now.tick, now.ns), tick))
 }
 
 /// The writing end of a [`TickClock`]: the writer's own.
@@ -389,7 +424,8 @@ impl Knots {
     }
 
     /// The past became too long before it could be replaced: every second knot of its older half goes. What
-    /// the function says of that time changes by no more than the printed error.
+    /// the function says of that time changes, by no more than the printed error; it happens only where more than a
+    /// thousand batches pass before what was queued is rendered.
     fn thin(&mut self) {
         let old = self.clock.table();
         let kept = (0..old.length()).filter(|index| index % 2 == 0 || *index >= KNOTS_MAX / 2);
@@ -423,15 +459,25 @@ impl Knots {
         };
         let old = self.clock.table();
         let length = old.length();
-        let later = (0..length).map(|index| old.knot(index)).filter(|(tick, _)| *tick >= until_tick);
+        // A reading can be older than that although nobody is known to have it: of a thread that lost its processor
+        // between the reading and its record. For such the first knot, and some of the past, stay.
+        let past = (0..length).map(|index| old.knot(index)).take_while(|(tick, _)| *tick < until_tick);
+        let step = past.clone().count().div_ceil(PAST_KNOTS_KEPT).max(1);
         let open = starts.iter().map(|start| (*start, old.value(*start)));
-        self.replace(open.chain(later));
+        let mut kept: Vec<(u64, i64)> = past.step_by(step).chain(open).collect();
+        kept.sort_unstable();
+        kept.dedup_by_key(|(tick, _)| *tick);
+        let later = (0..length).map(|index| old.knot(index)).filter(|(tick, _)| *tick >= until_tick);
+        self.replace(kept.into_iter().chain(later));
     }
 
     fn replace(&self, knots: impl Iterator<Item = (u64, i64)>) {
         let clock = self.clock;
         let generation = clock.replaced.load(Ordering::Relaxed);
         let next = &clock.tables[generation.wrapping_add(1) as usize % 2];
+        // ORDERING: Release pairs with the fence in `to_ns`: what is written below is not seen before the number that
+        // was stored last.
+        fence(Ordering::Release);
         next.set_length(0);
         let mut length = 0;
         for knot in knots.take(KNOTS_MAX) {
@@ -441,6 +487,11 @@ impl Knots {
         next.set_length(length);
         // ORDERING: Release pairs with the Acquire loads of the number.
         clock.replaced.store(generation.wrapping_add(1), Ordering::Release);
+    }
+
+    /// The latest tick that can be converted without going beyond a knot.
+    pub(crate) fn latest_tick(&self) -> u64 {
+        self.latest.tick
     }
 
     /// Bounds how far a conversion so far was from the clock, in ns: half the distance of a pair's readings, and
@@ -523,7 +574,7 @@ mod tests {
         knots.replace_past(9);
         assert!(clock.table().length() > KNOTS_MANY, "something below 10 is not rendered yet");
         knots.replace_past(10);
-        assert_eq!(clock.table().length(), starts.len() + 2);
+        assert!(clock.table().length() <= starts.len() + PAST_KNOTS_KEPT + 3);
         assert_eq!(starts.iter().map(|start| clock.to_ns(*start)).collect::<Vec<_>>(), former);
         assert_eq!(clock.latest(), latest);
         append(&mut knots);

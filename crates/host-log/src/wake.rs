@@ -11,6 +11,9 @@
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering, futex_wait, futex_wake, heavy_barrier, light_barrier};
 
+/// How long a sleep lasts whose barrier the kernel has refused: this once, as from then on producers fence.
+const MISSED_WAKE_NS: u64 = 1_000_000;
+
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 const LINGERING: u32 = 2;
@@ -97,9 +100,10 @@ impl Doorbell {
         // ORDERING: AcqRel: a place of its own among the swaps of those who ring; the barrier that follows
         // publishes it, see the module's text.
         self.writer.swap(ASLEEP, Ordering::AcqRel);
-        heavy_barrier();
+        let reached_all = heavy_barrier();
         if !has_work() {
-            futex_wait(&self.writer, ASLEEP, None);
+            // Where it did not, a producer may have missed the word just now, and the next look must not depend on it.
+            futex_wait(&self.writer, ASLEEP, if reached_all { None } else { Some(MISSED_WAKE_NS) });
         }
         // ORDERING: AcqRel as above; a producer that reads the old value rings once for nothing.
         self.writer.swap(AWAKE, Ordering::AcqRel);

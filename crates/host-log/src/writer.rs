@@ -38,6 +38,10 @@ const BATCH_RECORDS: usize = QUEUE_SLOTS / 8;
 /// a producer that leaves unannounced can cost more.
 const DRAIN_SLICE_NS: u64 = 1_000_000;
 
+/// How long it rests when there are records behind a position that its owner has reserved and not used: that is
+/// taken from it then. What a thread needs between two records of a burst, many times over.
+const HOLE_NS: u64 = 50_000;
+
 const _: () = assert!(BATCH_BYTES >= 2 * RECORD_BYTES);
 
 impl Region {
@@ -61,9 +65,19 @@ impl Region {
         met
     }
 
-    /// Stores the number of pending records where other modules can read it.
+    /// Stores the number of pending records where other modules can read it. Whoever stores looks again: of several
+    /// that do at once the last one leaves the right number.
     pub(crate) fn refresh_pending(&self, state: &SimplerHostLogState) {
-        state.pending_record_count.store(self.ring.unfinished(), Ordering::Relaxed);
+        /// Enough for those that meet here; a number that changes all the time is refreshed by who changes it.
+        const LOOKS: u32 = 8;
+        for _ in 0..LOOKS {
+            let pending = self.ring.pending();
+            // ORDERING: AcqRel: the look that follows comes after it.
+            state.pending_record_count.swap(pending, Ordering::AcqRel);
+            if self.ring.pending() == pending {
+                return;
+            }
+        }
     }
 }
 
@@ -99,6 +113,11 @@ pub(crate) unsafe extern "C" fn enqueue(
         };
         // SAFETY: readable by the function's contract.
         let record = unsafe { core::slice::from_raw_parts(record.cast::<u8>(), size) };
+        if frame::last_tick(record).is_some() {
+            // Only the owner's own threads take readings that its writer can convert.
+            emit::count_drop(state, DropReason::NotAdmitted);
+            return false;
+        }
         // A frame: this is the caller's thread, so its ids are known here.
         let (pid, tid) = (thread.pid(), i64::from(thread.tid()));
         let with_ids = |frame: &mut [u8]| frame::set_thread_ids(frame, pid, tid);
@@ -118,47 +137,47 @@ pub(crate) extern "C" fn writer_main(region: *mut c_void) -> *mut c_void {
     let region: &'static Region = unsafe { &*region.cast::<Region>() };
     // SAFETY: the owner word admits one writer, and it is joined before another starts.
     let consumer = unsafe { region.ring.consumer() };
-    let knots = region.uses_ticks().then(|| Knots::new(&region.ticks));
-    let come = region.come();
-    let output = Output::new(true);
-    Writer { region, consumer, knots, output, batch: Batch::new(), failed: come.failed }.run();
+    // Also where threads read the kernel's clock by now, but once read the counter.
+    let knots = region.ticks.latest().is_some().then(|| Knots::new(&region.ticks));
+    let failed = region.come().failed;
+    // On the heap, since the thread's stack may be small.
+    let batch = Batch::new();
+    Writer { region, consumer, knots, output: Output::new(true), batch, failed }.run();
     core::ptr::null_mut()
 }
 
 struct Writer {
     region: &'static Region,
     consumer: Consumer<'static>,
-    /// `None` where times are ns.
+    /// `None` where all times were always ns.
     knots: Option<Knots>,
     output: Output,
-    batch: Batch,
+    batch: Box<Batch>,
     /// How many records this process's writers have lost.
     failed: u64,
 }
 
 impl Writer {
     fn run(mut self) {
+        let region = self.region;
+        let is_at_end = || region.doorbell.is_stopped() && region.ring.unfinished() == 0;
         let mut is_rested = false;
         loop {
             // What threads have reserved and do not use is taken from them once there was time to use it, or when
-            // somebody waits for the queue.
-            let is_waited_for = self.region.doorbell.is_stopped()
-                || self.region.waiters.load(Ordering::Relaxed) != 0
-                || self.region.ring.unfinished() > QUEUE_SLOTS as u64 / 2;
-            if is_rested || is_waited_for {
-                while self.consumer.revoke() {}
-            }
-            self.fill_batch();
-            let region = self.region;
-            let is_at_end = || region.doorbell.is_stopped() && region.ring.unfinished() == 0;
-            if !self.batch.is_empty() {
+            // the queue shall become empty.
+            let revokes = is_rested
+                || region.doorbell.is_stopped()
+                || region.waiters.load(Ordering::Relaxed) != 0
+                || region.ring.unfinished() > QUEUE_SLOTS as u64 / 2;
+            let revoked = self.fill_batch(revokes);
+            if !self.batch.is_empty() || revoked {
                 self.write_batch();
                 self.finish_batch();
                 is_rested = false;
             } else if is_at_end() {
                 break;
             } else if !is_rested && !region.doorbell.is_stopped() {
-                region.doorbell.linger(LINGER_NS);
+                region.doorbell.linger(if region.ring.unfinished() == 0 { LINGER_NS } else { HOLE_NS });
                 is_rested = true;
             } else {
                 let position = self.consumer.position();
@@ -168,31 +187,40 @@ impl Writer {
             }
         }
         if let Some(error_ns) = self.knots.as_ref().and_then(Knots::error_ns) {
-            self.region.clock_error_ns.fetch_max(error_ns, Ordering::Relaxed);
+            region.clock_error_ns.fetch_max(error_ns, Ordering::Relaxed);
         }
     }
 
-    /// Renders published records until the batch is full or there are no more.
-    fn fill_batch(&mut self) {
-        self.batch.clear(self.consumer.position());
-        if !self.consumer.has_next() {
-            return;
+    /// Renders published records until the batch is full or there are no more, and takes back reserved positions
+    /// among them if `revokes`. Gives whether it took any.
+    fn fill_batch(&mut self, revokes: bool) -> bool {
+        self.batch.clear();
+        let mut revoked = false;
+        let may_revoke = revokes && self.consumer.is_reserved(self.consumer.position());
+        if !(self.consumer.has_next() || may_revoke) {
+            return revoked;
         }
-        // Whatever was claimed by now has stamps older than the knot that is read after it.
-        let end = self.region.ring.enqueued();
         self.take_knot();
+        let convertible = self.knots.as_ref().map_or(u64::MAX, Knots::latest_tick);
         let clock = &self.region.ticks;
-        while self.consumer.position() < end
-            && let Some(line) = self.batch.room()
-        {
+        while let Some(line) = self.batch.room() {
+            if revokes && self.consumer.revoke() {
+                revoked = true;
+                continue;
+            }
             let rendered = self.consumer.read(|record, anchor_pid| {
-                (frame::render(record, line, |tick| clock.to_ns(tick)), anchor_pid)
+                // Made after the knot was read: the next batch's.
+                if frame::last_tick(record).is_some_and(|tick| tick > convertible) {
+                    return None;
+                }
+                Some((frame::render(record, line, |tick| clock.to_ns(tick)), anchor_pid))
             });
             match rendered {
-                Some((size, anchor_pid)) => self.batch.push(size, anchor_pid),
-                None => return,
+                Some((size, anchor_pid)) => self.batch.push(size, anchor_pid, self.consumer.position()),
+                None => break,
             }
         }
+        revoked
     }
 
     /// Makes the counter's readings so far convertible.
@@ -248,10 +276,10 @@ impl Writer {
         }
     }
 
-    /// Notes that the first `done` records of the batch are dealt with, `lost` more of them by counting.
+    /// Notes that the first `done` records of the batch, at least one, are dealt with, `lost` more by counting.
     fn commit(&mut self, done: usize, file_bytes: Option<u64>, lost: u64) {
         self.failed += lost;
-        let next = self.batch.first + done as u64;
+        let next = self.batch.behind[done - 1];
         self.region.commit(Come { next, file_bytes, failed: self.failed });
     }
 
@@ -290,25 +318,19 @@ struct Batch {
     text: [u8; BATCH_BYTES],
     ends: [u32; BATCH_RECORDS],
     anchor_pids: [i32; BATCH_RECORDS],
+    /// For each record the position behind it: everything below is read.
+    behind: [u64; BATCH_RECORDS],
     records: usize,
-    /// The first one's position in the queue; the others follow it without a gap.
-    first: u64,
 }
 
 impl Batch {
-    fn new() -> Self {
-        Self {
-            text: [0; BATCH_BYTES],
-            ends: [0; BATCH_RECORDS],
-            anchor_pids: [0; BATCH_RECORDS],
-            records: 0,
-            first: 0,
-        }
+    fn new() -> Box<Self> {
+        // SAFETY: zero is a valid number.
+        unsafe { Box::new_zeroed().assume_init() }
     }
 
-    fn clear(&mut self, first: u64) {
+    fn clear(&mut self) {
         self.records = 0;
-        self.first = first;
     }
 
     fn len(&self) -> usize {
@@ -328,10 +350,11 @@ impl Batch {
         self.text[start..].first_chunk_mut()
     }
 
-    /// The record rendered at [`Batch::room`] has `size` bytes.
-    fn push(&mut self, size: usize, anchor_pid: i32) {
+    /// The record rendered at [`Batch::room`] has `size` bytes and lies before the position `behind`.
+    fn push(&mut self, size: usize, anchor_pid: i32, behind: u64) {
         self.ends[self.records] = (self.start(self.records) + size) as u32;
         self.anchor_pids[self.records] = anchor_pid;
+        self.behind[self.records] = behind;
         self.records += 1;
     }
 

@@ -18,8 +18,8 @@
 //! | 16 | envelope's mono_ns i64 | 68 | name, then attributes, raw |
 //!
 //! In a [`SPAN_TICKS_FRAME`] `ts` and `mono_ns` are readings of the processor's counter, the span's start and
-//! end, and `dur` is nothing. Only the process that took the readings can say what they are in ns, so this
-//! kind is its owner's own and no other module submits it. The same holds for a [`TEXT_FRAME`]:
+//! end, and `dur` is nothing. Only the module that owns the log can say what its readings are in ns, so no other one
+//! submits this kind, nor a text frame with readings ([`last_tick`] tells). A [`TEXT_FRAME`]:
 //!
 //! | offset | field | offset | field |
 //! |---|---|---|---|
@@ -314,7 +314,8 @@ pub fn render(
         },
         Some(&SPAN_TICKS_FRAME) => match read_span_frame(frame_or_text) {
             Some((end, thread, span)) => {
-                let (ts, end) = (to_ns(span.ts.cast_unsigned()), to_ns(end.cast_unsigned()));
+                let ts = to_ns(span.ts.cast_unsigned());
+                let end = to_ns(end.cast_unsigned()).max(ts);
                 encode_span(out, end, thread, &SpanFields { ts, dur: end.saturating_sub(ts), ..span })
             }
             None => 0,
