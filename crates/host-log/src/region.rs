@@ -160,6 +160,9 @@ pub(crate) mod parts {
 
     /// Everything in front of the slots: what says whether there is something to recover.
     pub(crate) const HEAD_BYTES: usize = offset_of!(Region, ring) + Ring::<QUEUE_SLOTS>::CURSORS_BYTES;
+    /// The process's id.
+    #[cfg(any(fuzzing, test))]
+    pub(crate) const PID: Range<usize> = range(offset_of!(Region, pid), size_of::<i32>());
     /// The places that take turns.
     pub(crate) const PROGRESS: Range<usize> = range(offset_of!(Region, progress), size_of::<[Progress; 2]>());
     /// Which of them is current.
@@ -372,11 +375,6 @@ impl Region {
         // ORDERING: Acquire pairs with the Release in `create`.
         let is_finished = self.magic.load(Ordering::Acquire) == MAGIC;
         (is_finished, self.layout.load(Ordering::Relaxed) == LAYOUT)
-    }
-
-    /// Whether the region is a file that others could find.
-    pub(crate) fn has_file() -> bool {
-        FILE.descriptor.load(Ordering::Relaxed) >= 0
     }
 
     /// Removes the file, now that everything is written; the memory stays as it is.

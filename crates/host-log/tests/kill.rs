@@ -2,6 +2,7 @@
 //! accepted is in the log exactly once.
 
 #![cfg(feature = "host-strace")]
+#![expect(clippy::unwrap_used, reason = "clippy does not take the functions beside the tests for tests")]
 
 mod support;
 
