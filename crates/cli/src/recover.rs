@@ -102,9 +102,10 @@ fn add(done: &mut Recovery, more: Recovery) {
 
 fn sentence(process: &Recovered) -> String {
     let Recovered { pid, records, lost, cut_bytes, log } = process;
+    let plural = if *records == 1 { "" } else { "s" };
     let mut sentence = match log {
-        Some(_) => format!("process {pid}: {records} records recovered"),
-        None => format!("process {pid}: {records} records printed, each at least once"),
+        Some(_) => format!("process {pid}: {records} record{plural} recovered"),
+        None => format!("process {pid}: {records} record{plural} printed, each at least once"),
     };
     if *lost > 0 {
         sentence += &format!(", {lost} lost before it was killed");

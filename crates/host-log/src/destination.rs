@@ -178,11 +178,12 @@ pub(crate) fn append_if_free(record: &[u8]) {
 /// FORK: the child takes them all before anything else, see [`close_inherited_files`].
 static OPEN_FILES: [AtomicI32; 32] = [const { AtomicI32::new(-1) }; 32];
 
-/// How often a log file was about to be opened in this process, and how often one was closed.
+/// How often a thread was about to open a log file for a record of its own, and how often it has closed it. (The
+/// writer's file stays open, and is noted.)
 static OPENS: AtomicU64 = AtomicU64::new(0);
 static CLOSES: AtomicU64 = AtomicU64::new(0);
 
-/// What `OPENS` was when a fork began in which every open log file was noted; else [`NO_FORK`].
+/// What `OPENS` was when a fork began in which no thread had a log file open; else [`NO_FORK`].
 static OPENS_BEFORE_FORK: AtomicU64 = AtomicU64::new(NO_FORK);
 const NO_FORK: u64 = u64::MAX;
 
@@ -191,11 +192,8 @@ const NO_FORK: u64 = u64::MAX;
 /// meanwhile.
 pub(crate) fn before_fork() {
     let closes = CLOSES.load(Ordering::Relaxed);
-    let noted = OPEN_FILES.iter().filter(|place| place.load(Ordering::Relaxed) >= 0).count() as u64;
     let opens = OPENS.load(Ordering::Relaxed);
-    // All that are open are noted: then the child need not look for others.
-    let is_noted = opens.wrapping_sub(closes) == noted;
-    OPENS_BEFORE_FORK.store(if is_noted { opens } else { NO_FORK }, Ordering::Relaxed);
+    OPENS_BEFORE_FORK.store(if opens == closes { opens } else { NO_FORK }, Ordering::Relaxed);
 }
 
 /// The fork's handler after it, in the parent: a child made by raw `clone` shall not take this for its own.
@@ -285,7 +283,9 @@ impl Output {
 
     fn open(&mut self) -> bool {
         let path = log_path(state(), pid());
-        OPENS.fetch_add(1, Ordering::Relaxed);
+        if !self.is_writers {
+            OPENS.fetch_add(1, Ordering::Relaxed);
+        }
         // SAFETY: the path is zero-terminated.
         let descriptor = unsafe {
             libc::open(
@@ -296,7 +296,7 @@ impl Output {
         };
         self.set_descriptor(descriptor);
         if descriptor < 0 {
-            CLOSES.fetch_add(1, Ordering::Relaxed);
+            self.count_close();
             return false;
         }
         let status = region::status_of(descriptor);
@@ -332,6 +332,12 @@ impl Output {
             self.set_descriptor(-1);
             // SAFETY: the descriptor was opened here and is forgotten.
             unsafe { libc::close(descriptor) };
+            self.count_close();
+        }
+    }
+
+    fn count_close(&self) {
+        if !self.is_writers {
             CLOSES.fetch_add(1, Ordering::Relaxed);
         }
     }

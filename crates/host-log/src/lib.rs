@@ -119,6 +119,8 @@ mod owner {
         use crate::region::Region;
 
         pub use crate::fork::writer_cpu_ns;
+        #[cfg(any(fuzzing, test))]
+        pub use crate::recover::trial;
 
         /// A position that is claimed and not yet published: a gap that stops the writer.
         #[derive(Debug)]

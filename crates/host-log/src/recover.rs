@@ -114,7 +114,7 @@ pub fn recover_stderr(out: &mut dyn Write) -> io::Result<Recovery> {
         if failure.is_some() {
             return Err("is left: what came before it could not be written".to_owned());
         }
-        work.check()?;
+        check(&work.region, work.pid)?;
         work.into_stream(out).map_err(|error| {
             let why = format!("is kept: its records cannot be written: {error}");
             failure = Some(error);
@@ -297,7 +297,7 @@ struct Work<'a> {
 impl Work<'_> {
     /// Appends what is missing to the process's log. The error is the rest of a sentence about the ring.
     fn into_log(mut self) -> Result<Recovered, String> {
-        self.check()?;
+        check(&self.region, self.pid)?;
         let (path, mut device, mut inode) = self.region.log().ok_or("names no log")?;
         if path.file_name() != Some(log_name(self.pid).as_ref()) {
             return Err(format!("names {}, which is not that process's log", path.display()));
@@ -365,25 +365,14 @@ impl Work<'_> {
             failed = failed.saturating_add(u64::from(size == 0));
         }
         self.region.commit(Come { failed, ..come });
-        let report = self.untold();
+        let report = untold(&self.region);
         if let Some(report) = &report {
-            let size = self.render_report(report, &mut line);
+            let size = render_report(&self.region, report, &mut line);
             out.write_all(&line[..size])?;
         }
         out.flush()?;
         let lost = report.map_or(0, |report| report.new);
         Ok(Recovered { pid: self.pid, log: None, records, cut_bytes: 0, lost })
-    }
-
-    /// Whether the region says what its name says, and can be rendered.
-    fn check(&self) -> Result<(), String> {
-        if self.region.pid() != self.pid {
-            return Err(format!("says that it is of process {}", self.region.pid()));
-        }
-        if !self.region.ticks.is_sound() {
-            return Err("is damaged: the clock in it goes backwards".to_owned());
-        }
-        Ok(())
     }
 
     /// Appends what is missing behind `start`, what the file is known to have had. `done` grows with every write.
@@ -429,10 +418,10 @@ impl Work<'_> {
             batch.clear();
         }
 
-        let Some(report) = self.untold() else { return Ok(()) };
+        let Some(report) = untold(&self.region) else { return Ok(()) };
         let is_told = |told: &DropReport| told.total == report.total && told.by_reason == report.by_reason;
         if !found.reports.iter().any(is_told) {
-            let bytes = self.render_report(&report, &mut line);
+            let bytes = render_report(&self.region, &report, &mut line);
             write_whole(log, &line[..bytes], size)?;
             done.lost = report.new;
         }
@@ -456,20 +445,31 @@ impl Work<'_> {
         self.ring.write_back(&mut self.region, parts::PROGRESS)?;
         self.ring.write_back(&mut self.region, parts::PROGRESSED)
     }
+}
 
-    /// The losses that no report has told.
-    fn untold(&self) -> Option<DropReport> {
-        let by_reason = self.region.dropped_by_reason();
-        let total = total(&by_reason);
-        let new = total.saturating_sub(self.region.reported.load(Ordering::Relaxed));
-        (new != 0).then_some(DropReport { pid: self.pid.cast_unsigned().into(), new, total, by_reason })
+/// Whether the region says what its name says, and can be rendered.
+fn check(region: &Region, pid: i32) -> Result<(), String> {
+    if region.pid() != pid {
+        return Err(format!("says that it is of process {}", region.pid()));
     }
+    if !region.ticks.is_sound() {
+        return Err("is damaged: the clock in it goes backwards".to_owned());
+    }
+    Ok(())
+}
 
-    /// The report was made when recovery first looked, and by no thread of the process.
-    fn render_report(&self, report: &DropReport, line: &mut [u8; RECORD_BYTES]) -> usize {
-        let mono_ns = self.region.recovery_knot().map_or(0, |(_, ns)| ns);
-        encode_drop_report(line, mono_ns, 0, report)
-    }
+/// The losses that no report has told.
+fn untold(region: &Region) -> Option<DropReport> {
+    let by_reason = region.dropped_by_reason();
+    let total = total(&by_reason);
+    let new = total.saturating_sub(region.reported.load(Ordering::Relaxed));
+    (new != 0).then_some(DropReport { pid: region.pid().cast_unsigned().into(), new, total, by_reason })
+}
+
+/// The report was made when recovery first looked, and by no thread of the process.
+fn render_report(region: &Region, report: &DropReport, line: &mut [u8; RECORD_BYTES]) -> usize {
+    let mono_ns = region.recovery_knot().map_or(0, |(_, ns)| ns);
+    encode_drop_report(line, mono_ns, 0, report)
 }
 
 /// Renders the record at `position`: as the dead process's writer did or would have done.
@@ -615,4 +615,217 @@ fn write_whole(log: &mut File, bytes: &[u8], size: u64) -> io::Result<()> {
         // Should it fail, too, the next recovery finds what is whole and cuts the rest.
         let _ = log.set_len(size);
     })
+}
+
+#[cfg(any(fuzzing, test))]
+pub mod trial {
+    //! Recovery of rings with any bytes in the places that matter, for the fuzzer and for the replay of its corpus.
+
+    use core::mem::offset_of;
+    use std::io::Cursor;
+    use std::ops::Range;
+
+    use super::{check, find, render, render_report, untold};
+    use crate::queue::{QUEUE_SLOTS, Ring, Run};
+    use crate::region::{Come, Region, parts};
+    use crate::rings::{bytes_of, zeroed_region};
+    use crate::ticks::Knot;
+    use simpler_record_format::frame::{SPAN_TICKS_FRAME, begin_span, end_span};
+    use simpler_record_format::{RECORD_BYTES, SpanFields, frame};
+
+    /// How many records the ring holds; with slots of the first lap and of the second.
+    const RECORDS: u64 = 12;
+    /// The first position that the writer has not dealt with.
+    const FIRST: u64 = QUEUE_SLOTS as u64 - 4;
+    const PID: i32 = 77;
+
+    /// The bytes that an input may change: what stands in front of the slots, the clock's first knots, and the
+    /// slots with records.
+    fn places() -> [Range<usize>; 5] {
+        let heads = parts::HEAD_BYTES;
+        let ticks = offset_of!(Region, ticks);
+        let last_slots = heads + (QUEUE_SLOTS - 4) * 128;
+        [
+            16..ticks,
+            ticks..ticks + 128,
+            offset_of!(Region, ring)..heads,
+            heads..heads + 8 * 128,
+            last_slots..last_slots + 4 * 128,
+        ]
+    }
+
+    /// A region in the making and what it was before an input changed it.
+    #[derive(Debug)]
+    pub struct Trial {
+        sound: Box<Region>,
+        tried: Box<Region>,
+    }
+
+    impl Default for Trial {
+        fn default() -> Self {
+            let [mut sound, mut tried] = [zeroed_region(), zeroed_region()];
+            fill(&mut sound);
+            bytes_of(&mut tried).copy_from_slice(bytes_of(&mut sound));
+            Trial { sound, tried }
+        }
+    }
+
+    fn fill(region: &mut Region) {
+        region.ring.reset();
+        region.ring.open();
+        region.note_path(b"/log/host.77.log");
+        bytes_of(region)[parts::PID].copy_from_slice(&PID.to_ne_bytes());
+        region.ticks.put_knots(&[(1_000, 500), (2_000, 1_000), (9_000, 4_500)]);
+        region.keep_recovery_knot(Knot::known((20_000, 10_000)));
+        let ring: &Ring = &region.ring;
+        // SAFETY: the only consumer of this ring.
+        let mut consumer = unsafe { ring.consumer() };
+        for position in 0..FIRST + RECORDS {
+            if position == FIRST {
+                region.commit(Come { next: FIRST, file_bytes: Some(0), failed: 1 });
+            }
+            let mut frame = [0; RECORD_BYTES];
+            let size = match position % 3 {
+                0 => {
+                    let text = b"[mono_ns=5][T0x7][WARN] plugin: [a.c:3] from C";
+                    frame[..text.len()].copy_from_slice(text);
+                    text.len()
+                }
+                1 => {
+                    let head = begin_span(&mut frame, SPAN_TICKS_FRAME, 1, 2, 0, 1_500, b"simpler_run");
+                    end_span(&mut frame, 9_500 + position as i64, 0).max(head)
+                }
+                _ => {
+                    let (name, attrs) = (b"simpler_run.bind", b"producer=3 text=a%20b");
+                    let span =
+                        SpanFields { pid: 1, tid: 2, inv: 3, hid: 4, depth: 1, name, ts: 5, dur: 6, attrs };
+                    frame::encode_span_frame(&mut frame, 11, 7, &span)
+                }
+            };
+            if let Ok(claim) = ring.claim(&mut Run::new()) {
+                ring.publish(claim, &frame[..size], 0, |_| ());
+            }
+            if position < FIRST {
+                consumer.read(|_, _| Some(()));
+                consumer.release();
+            }
+        }
+    }
+
+    impl Trial {
+        /// The input is patches, each a place (two bytes), a length (one byte) and its bytes, up to a length of 255;
+        /// the rest is the end of the log. Length 254 there appends what the sound ring renders to.
+        ///
+        /// # Panics
+        ///
+        /// When recovery would write anything but whole records, or miscount.
+        pub fn run(&mut self, mut input: &[u8]) {
+            let mut log = Vec::new();
+            while let Some(([low, high, length], rest)) = input.split_first_chunk::<3>() {
+                input = rest;
+                match *length {
+                    255 => break,
+                    254 => self.append_rendered(usize::from(*low), usize::from(*high), &mut log),
+                    length => {
+                        let (bytes, rest) = rest.split_at(rest.len().min(length.into()));
+                        input = rest;
+                        self.patch(u16::from_le_bytes([*low, *high]), bytes);
+                    }
+                }
+            }
+            log.extend_from_slice(input);
+            self.look(&log);
+            for place in places() {
+                let sound = bytes_of(&mut self.sound)[place.clone()].to_vec();
+                bytes_of(&mut self.tried)[place].copy_from_slice(&sound);
+            }
+        }
+
+        fn patch(&mut self, at: u16, bytes: &[u8]) {
+            let mut at = usize::from(at);
+            for place in places() {
+                if at < place.len() {
+                    let start = place.start + at;
+                    let length = bytes.len().min(place.end - start);
+                    bytes_of(&mut self.tried)[start..start + length].copy_from_slice(&bytes[..length]);
+                    return;
+                }
+                at -= place.len();
+            }
+        }
+
+        /// The lines of `count` records from the `first` on, of which the last lacks the end.
+        fn append_rendered(&self, first: usize, count: usize, log: &mut Vec<u8>) {
+            let mut line = [0; RECORD_BYTES];
+            let positions = self.sound.ring.published_from(FIRST);
+            for position in positions.into_iter().skip(first).take(count % 16) {
+                let size = render(&self.sound, position, &mut line);
+                log.extend_from_slice(&line[..size]);
+            }
+            log.truncate(log.len().saturating_sub(count / 16));
+        }
+
+        fn look(&self, log: &[u8]) {
+            let region = &*self.tried;
+            let _ = region.log();
+            if check(region, PID).is_err() {
+                return;
+            }
+            let come = region.come();
+            let positions = region.ring.published_from(come.next);
+            assert!(positions.is_sorted() && positions.len() <= QUEUE_SLOTS);
+            assert!(positions.iter().all(|position| *position >= come.next));
+            let Ok(found) = find(region, &positions, &mut Cursor::new(log)) else {
+                panic!("memory can be read");
+            };
+            assert_eq!(found.whole_bytes + found.tail.len() as u64, log.len() as u64);
+            assert!(!found.tail.contains(&b'\n') && found.written <= positions.len());
+            assert!(found.failed <= found.written as u64);
+            assert!(!found.tail.is_empty() || !found.is_torn);
+            let mut line = [0; RECORD_BYTES];
+            for position in &positions[found.written..] {
+                let size = render(region, *position, &mut line);
+                is_whole(&line[..size]);
+            }
+            if let Some(report) = untold(region) {
+                let size = render_report(region, &report, &mut line);
+                is_whole(&line[..size]);
+            }
+        }
+    }
+
+    /// A record that cannot be rendered is none; any other is one line.
+    fn is_whole(line: &[u8]) {
+        assert!(line.is_empty() || line.iter().position(|byte| *byte == b'\n') == Some(line.len() - 1));
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn what_is_in_the_log_already_is_found() {
+            let trial = Trial::default();
+            let positions = trial.sound.ring.published_from(FIRST);
+            assert_eq!(positions.len() as u64, RECORDS);
+            for count in 0..=RECORDS as usize {
+                let mut log = b"foreign\n".to_vec();
+                trial.append_rendered(0, count, &mut log);
+                let found = find(&trial.sound, &positions, &mut Cursor::new(&log)).unwrap();
+                assert_eq!((found.written, found.whole_bytes), (count, log.len() as u64));
+            }
+        }
+
+        #[test]
+        fn the_corpus_of_the_fuzzer_passes() {
+            let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/recover_ring");
+            let mut trial = Trial::default();
+            let mut inputs = 0;
+            for entry in std::fs::read_dir(corpus).unwrap() {
+                trial.run(&std::fs::read(entry.unwrap().path()).unwrap());
+                inputs += 1;
+            }
+            assert!(inputs > 5);
+        }
+    }
 }

@@ -160,6 +160,9 @@ pub(crate) mod parts {
 
     /// Everything in front of the slots: what says whether there is something to recover.
     pub(crate) const HEAD_BYTES: usize = offset_of!(Region, ring) + Ring::<QUEUE_SLOTS>::CURSORS_BYTES;
+    /// The process's id.
+    #[cfg(any(fuzzing, test))]
+    pub(crate) const PID: Range<usize> = range(offset_of!(Region, pid), size_of::<i32>());
     /// The places that take turns.
     pub(crate) const PROGRESS: Range<usize> = range(offset_of!(Region, progress), size_of::<[Progress; 2]>());
     /// Which of them is current.

@@ -288,13 +288,13 @@ impl RingFile {
 }
 
 /// A region in which everything is zero, and which is unfinished therefore.
-fn zeroed_region() -> Box<Region> {
+pub(crate) fn zeroed_region() -> Box<Region> {
     // SAFETY: a region is atomics, and cells of numbers and bytes, of which zero is valid.
     unsafe { Box::<Region>::new_zeroed().assume_init() }
 }
 
 /// The bytes of a region that was made by [`zeroed_region`].
-fn bytes_of(region: &mut Region) -> &mut [u8] {
+pub(crate) fn bytes_of(region: &mut Region) -> &mut [u8] {
     let start: *mut u8 = core::ptr::from_mut(region).cast();
     // SAFETY: that many bytes, all of them initialised, padding included, since they were zeroed; borrowed from
     // `region`, and any value of any byte is valid in it.

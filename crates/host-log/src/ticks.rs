@@ -276,6 +276,13 @@ impl TickClock {
         self.replaced.load(Ordering::Acquire)
     }
 
+    /// Puts knots into a fresh clock.
+    #[cfg(any(fuzzing, test))]
+    pub(crate) fn put_knots(&self, knots: &[(u64, i64)]) {
+        knots.iter().enumerate().for_each(|(index, knot)| self.tables[0].put(index, *knot));
+        self.tables[0].set_length(knots.len());
+    }
+
     /// Whether the knots in use rise as knots do: what to ask of a clock that was found.
     pub(crate) fn is_sound(&self) -> bool {
         let table = self.table();

@@ -2,6 +2,7 @@
 //! accepted is in the log exactly once.
 
 #![cfg(feature = "host-strace")]
+#![expect(clippy::unwrap_used, reason = "clippy does not take the functions beside the tests for tests")]
 
 mod support;
 
@@ -218,20 +219,22 @@ fn kill(pid: i32) {
 struct Dice {
     seed: u64,
     state: u64,
+    slowness: u64,
 }
 
 impl Dice {
     fn new() -> Dice {
         let seed = log::monotonic_ns() as u64 | 1;
-        Dice { seed, state: seed }
+        let slowness = if support::is_under_thread_sanitizer() { 10 } else { 1 };
+        Dice { seed, state: seed, slowness }
     }
 
-    /// Lets a random time pass, at most `most_us`.
+    /// Lets a random time pass, at most `most_us`, or what that is for a program that is watched.
     fn spin(&mut self, most_us: u64) {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
         self.state ^= self.state << 17;
-        let end = Instant::now() + Duration::from_micros(self.state % most_us);
+        let end = Instant::now() + Duration::from_micros(self.state % (most_us * self.slowness));
         while Instant::now() < end {
             std::thread::yield_now();
         }

@@ -573,25 +573,32 @@ fn a_span_that_parent_and_child_close_is_one_record_of_each() {
 }
 
 #[test]
-fn closing_removes_the_ring_and_a_later_start_makes_another() {
-    in_own_process("closing_removes_the_ring_and_a_later_start_makes_another", || {
+fn closing_removes_the_ring_and_a_later_start_says_that_it_goes_on_without() {
+    in_own_process("closing_removes_the_ring_and_a_later_start_says_that_it_goes_on_without", || {
         let dir = log_to_folder();
         let folder = folder_in(&shm());
-        for life in 1..=3 {
+        let rings = rings_in(&folder);
+        assert_eq!((rings.len(), opened(&shm()).len()), (1, 1));
+        reap(fork(|| assert!(is_held(&rings[0]))));
+        let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+        let mut mappings_before = 0;
+        for life in 1..=20 {
             log::log_error!("in life id={life}");
-            let rings = rings_in(&folder);
-            assert_eq!((rings.len(), opened(&shm()).len()), (1, 1));
-            reap(fork(|| assert!(is_held(&rings[0]))));
             log::close(DRAIN);
             assert!(rings_in(&folder).is_empty() && opened(&shm()).is_empty());
             // Closed is not over: what comes is written at once.
             log::log_error!("after life id={}", 100 + life);
             log::start_writer().unwrap();
+            if life == 10 {
+                mappings_before = mappings();
+            }
         }
+        assert!(mappings() <= mappings_before + 4, "a start after a close takes no more memory");
         log::prepare_to_fork(DRAIN).unwrap();
         let lines = lines_of(dir.path(), log::pid());
-        assert_eq!(tally::ids(&lines), [1, 101, 2, 102, 3, 103]);
-        assert!(warnings(&lines).is_empty());
+        let expected: Vec<u64> = (1..=20).flat_map(|life| [life, 100 + life]).collect();
+        assert_eq!(tally::ids(&lines), expected);
+        assert_eq!(lines.iter().filter(|line| line.contains("its ring's file removed")).count(), 20);
     });
 }
 

@@ -162,7 +162,7 @@ pub(crate) fn fork(body: impl FnOnce()) -> i32 {
 pub(crate) fn fork_to_die(body: impl FnOnce()) -> i32 {
     let pid = fork(|| {
         body();
-        // SAFETY: ends this process.
+        // SAFETY: raises a signal in this process, and needs nothing.
         unsafe { libc::raise(libc::SIGKILL) };
     });
     reap_killed(pid);
