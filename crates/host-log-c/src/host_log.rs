@@ -3,6 +3,7 @@
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt;
+use core::sync::atomic::Ordering;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -177,18 +178,34 @@ pub extern "C" fn simpler_host_log_flush(timeout_ms: u32) -> c_int {
     guarded(|| host_log::flush(duration(timeout_ms)).map(|()| Outcome::Ok).map_err(not_drained))
 }
 
+/// A bound copy has no writer to stop, and the owner's is the owner's.
+fn owners_only() -> Result<(), Outcome> {
+    if host_log::is_bound() { Err(Outcome::NotTheOwner) } else { Ok(()) }
+}
+
 /// Quiesces before a fork.
 #[unsafe(no_mangle)]
 pub extern "C" fn simpler_host_log_prepare_to_fork(timeout_ms: u32) -> c_int {
-    guarded(|| host_log::prepare_to_fork(duration(timeout_ms)).map(|()| Outcome::Ok).map_err(not_drained))
+    guarded(|| {
+        owners_only()?;
+        host_log::prepare_to_fork(duration(timeout_ms)).map(|()| Outcome::Ok).map_err(not_drained)
+    })
 }
 
 /// Quiesces before the process ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn simpler_host_log_close(timeout_ms: u32) -> c_int {
     guarded(|| {
+        owners_only()?;
         host_log::close(duration(timeout_ms));
-        Ok(Outcome::Ok)
+        // A close that succeeds leaves no writer; one that does not leaves it running.
+        // ORDERING: Acquire pairs with the Release of the owner when a writer starts or ends.
+        let owner = host_log::state().sink_owner_pid.load(Ordering::Acquire);
+        if owner.unsigned_abs() != host_log::pid().unsigned_abs() {
+            return Ok(Outcome::Ok);
+        }
+        let host_log::Counts { pending, dropped, .. } = host_log::counts();
+        Err(not_drained(DrainTimeout { pending, dropped }))
     })
 }
 

@@ -8,7 +8,7 @@ mod support;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::io::Read;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
@@ -18,7 +18,8 @@ use simpler_log_abi::{
 };
 use simpler_record_format::frame;
 use support::owner::{
-    StderrPipe, envelope, fork, in_own_process, lines, lines_of, log_file, reap, spans, the_anchor,
+    StderrPipe, envelope, fork, in_own_process, lines, lines_of, log_file, reap, shared_words, spans,
+    the_anchor,
 };
 use support::{Plugin, bind_directory, build, build_plugin, lone_state, lost};
 
@@ -556,5 +557,221 @@ fn without_a_usable_sink_records_are_not_admitted() {
         state.sink_enqueue.store(std::ptr::null_mut(), Ordering::Release);
         refused(5);
         assert_eq!(state.sink_producer_state.load(Ordering::Acquire), 0);
+    });
+}
+
+/// Counts what is told about an anchor: loses it as the owner's writer would, and has another thread claim it.
+unsafe extern "C" fn losing_callback(
+    _context: *mut c_void,
+    state: *mut SimplerHostLogState,
+    _record: *const c_char,
+    _size: u32,
+    anchor_pid: i32,
+) -> c_int {
+    // SAFETY: the plugin hands in the state that it is bound to.
+    let state = unsafe { &*state };
+    if anchor_pid != 0 {
+        let word = &state.clock_anchor_pid;
+        LAST_ANCHOR.store(word.swap(0, Ordering::AcqRel), Ordering::Relaxed);
+        word.store(-anchor_pid, Ordering::Release);
+    }
+    state.sink_producer_state.fetch_sub(1, Ordering::AcqRel);
+    1
+}
+
+#[test]
+fn an_anchor_that_the_writer_has_lost_meanwhile_is_not_taken_for_done() {
+    in_own_process("an_anchor_that_the_writer_has_lost_meanwhile_is_not_taken_for_done", || {
+        let plugin = Plugin::load();
+        let state = lone_state(Threshold::TIMING);
+        publish_callback(state);
+        let function: SimplerHostLogEnqueueFn = losing_callback;
+        state.sink_enqueue.store(function as *mut c_void, Ordering::Release);
+        assert_eq!(plugin.bind(state), 0);
+        plugin.log_many(0, 1);
+        // It was done as soon as it was handed in, and what another thread is at now stays that thread's.
+        assert_eq!(LAST_ANCHOR.load(Ordering::Relaxed), pid());
+        assert_eq!(state.clock_anchor_pid.load(Ordering::Relaxed), -pid());
+    });
+}
+
+#[test]
+fn where_a_record_is_refused_the_anchor_is_not_tried() {
+    in_own_process("where_a_record_is_refused_the_anchor_is_not_tried", || {
+        let plugin = Plugin::load();
+        let state = lone_state(Threshold::TIMING);
+        publish_callback(state);
+        assert_eq!(plugin.bind(state), 0);
+        let owners = [(pid() + 1, 0), (-pid(), 0), (pid(), PRODUCERS_CLOSED), (0, PRODUCERS_CLOSED)];
+        for (count, (owner, gate)) in (1..).zip(owners) {
+            state.sink_owner_pid.store(owner, Ordering::Release);
+            state.sink_producer_state.store(gate, Ordering::Release);
+            plugin.log_many(0, 1);
+            assert_eq!(lost(state), [0, 0, 0, count], "{owner} {gate:x}");
+            assert_eq!(state.clock_anchor_pid.load(Ordering::Relaxed), 0);
+        }
+        assert_eq!(CALLS.load(Ordering::Relaxed), 0);
+    });
+}
+
+#[test]
+fn a_level_is_rounded_and_evaluated_once_and_nul_mutes_every_number() {
+    in_own_process("a_level_is_rounded_and_evaluated_once_and_nul_mutes_every_number", || {
+        let plugin = Plugin::load();
+        let state = lone_state(Threshold::NUL);
+        assert_eq!(plugin.bind(state), 0);
+        let seen = on_stderr(|| {
+            for level in [i32::MIN, 5, 10, 40, 59, 60, 100, i32::MAX] {
+                assert_eq!((plugin.ask("plugin_at", level), plugin.ask("plugin_enabled", level)), (1, 0));
+            }
+            state.threshold.store(Threshold::ERROR.get(), Ordering::Relaxed);
+            for level in [i32::MIN, 39, 40, 60, i32::MAX] {
+                assert_eq!(plugin.ask("plugin_at", level), 1);
+                assert_eq!(plugin.ask("plugin_enabled", level), i32::from(level >= 40), "{level}");
+            }
+            state.threshold.store(Threshold::DEBUG.get(), Ordering::Relaxed);
+            for level in [i32::MIN, 5] {
+                assert_eq!((plugin.ask("plugin_at", level), plugin.ask("plugin_enabled", level)), (1, 1));
+            }
+        });
+        let levels: Vec<(Level, i32)> = seen
+            .iter()
+            .map(|line| envelope(line))
+            .filter_map(|(envelope, text)| {
+                Some((envelope.level, text.split_once("] at ")?.1.parse().unwrap()))
+            })
+            .collect();
+        let expected = [(40, 40), (40, 60), (40, i32::MAX), (10, i32::MIN), (10, 5)];
+        assert_eq!(levels, expected.map(|(level, number)| (Level::round_record(level), number)));
+    });
+}
+
+#[test]
+fn the_anchor_comes_first_where_threads_race_at_once() {
+    in_own_process("the_anchor_comes_first_where_threads_race_at_once", || {
+        let plugin = Plugin::load();
+        for _ in 0..200 {
+            let folder = tempfile::tempdir().unwrap();
+            let child = fork(|| {
+                let state = lone_state(Threshold::TIMING);
+                bind_directory(state, folder.path());
+                assert_eq!(plugin.bind(state), 0);
+                let start = std::sync::Barrier::new(8);
+                std::thread::scope(|scope| {
+                    for number in 0..8 {
+                        let (plugin, start) = (&plugin, &start);
+                        scope.spawn(move || {
+                            start.wait();
+                            plugin.log_many(number, 1);
+                        });
+                    }
+                });
+            });
+            reap(child);
+            let lines = lines_of(folder.path(), child);
+            the_anchor(&lines);
+            assert_eq!(lines.len(), 9);
+        }
+    });
+}
+
+#[test]
+fn a_stderr_that_is_a_file_is_not_torn_by_a_full_disk() {
+    in_own_process("a_stderr_that_is_a_file_is_not_torn_by_a_full_disk", || {
+        let plugin = Plugin::load();
+        let folder = tempfile::tempdir().unwrap();
+        let limit_files_to = |bytes| {
+            let limit = libc::rlimit { rlim_cur: bytes, rlim_max: libc::RLIM_INFINITY };
+            // SAFETY: a valid limit.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
+        };
+        // Appended to, as `2>>file` does, and written from the beginning, as `2>file` does.
+        for appends in [true, false] {
+            let path = folder.path().join(format!("stderr {appends}"));
+            let child = fork(|| {
+                let mut how = std::fs::OpenOptions::new();
+                let file = how.write(true).append(appends).create(true).open(&path).unwrap();
+                // SAFETY: both are open.
+                assert_eq!(unsafe { libc::dup2(file.as_raw_fd(), 2) }, 2);
+                let state = lone_state(Threshold::WARN);
+                assert_eq!(plugin.bind(state), 0);
+                limit_files_to(1033);
+                plugin.log_many(100, 50);
+                let refused = lost(state);
+                assert!(refused[2] > 0 && refused[2] < 50);
+                limit_files_to(libc::RLIM_INFINITY);
+                plugin.log_many(200, 50);
+                assert_eq!(lost(state), refused);
+            });
+            reap(child);
+            let lines = lines(&std::fs::read(&path).unwrap());
+            let numbers: Vec<usize> =
+                bodies(&lines).iter().map(|text| text.rsplit(' ').nth(3).unwrap().parse().unwrap()).collect();
+            let first = numbers.iter().filter(|number| **number < 200).count();
+            assert!(first > 1, "{numbers:?}");
+            assert_eq!(numbers, (100..100 + first).chain(200..250).collect::<Vec<_>>());
+        }
+    });
+}
+
+#[test]
+fn a_child_closes_the_file_that_a_thread_of_its_parent_had_open() {
+    in_own_process("a_child_closes_the_file_that_a_thread_of_its_parent_had_open", || {
+        let plugin = Plugin::load();
+        let folder = tempfile::tempdir().unwrap();
+        let state = lone_state(Threshold::WARN);
+        bind_directory(state, folder.path());
+        assert_eq!(plugin.bind(state), 0);
+        let path = log_file(folder.path(), pid());
+        let open = || {
+            let all = std::fs::read_dir("/proc/self/fd").unwrap();
+            all.filter(|entry| {
+                std::fs::read_link(entry.as_ref().unwrap().path()).is_ok_and(|file| file == path)
+            })
+            .count()
+        };
+        // A file of the test's own, and its lock, for which the plugin waits a while with its own file open.
+        let lock = std::fs::File::create(&path).unwrap();
+        let (inherited_files, mut forked_meanwhile) = (&shared_words()[0], false);
+        for _ in 0..20 {
+            lock.lock().unwrap();
+            let child = std::thread::scope(|scope| {
+                scope.spawn(|| plugin.log_many(0, 1));
+                let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+                while open() < 2 && std::time::Instant::now() < deadline {
+                    std::thread::yield_now();
+                }
+                let child = fork(|| {
+                    let inherited = open();
+                    plugin.log_many(1, 1);
+                    // The test's own is none of the plugin's business.
+                    assert!(open() == 1, "{} of {inherited} files", open());
+                    inherited_files.store(inherited as u64, Ordering::Relaxed);
+                });
+                lock.unlock().unwrap();
+                child
+            });
+            reap(child);
+            forked_meanwhile |= inherited_files.load(Ordering::Relaxed) == 2;
+            if forked_meanwhile {
+                break;
+            }
+        }
+        assert!(forked_meanwhile, "no child had the file");
+        assert_eq!((lost(state), open()), ([0; 4], 1));
+    });
+}
+
+#[test]
+fn readings_of_an_anchor_that_nobody_has_written_are_not_repeated() {
+    in_own_process("readings_of_an_anchor_that_nobody_has_written_are_not_repeated", || {
+        let plugin = Plugin::load();
+        let folder = tempfile::tempdir().unwrap();
+        let state = lone_state(Threshold::WARN);
+        state.anchor_stderr_pid.store(pid(), Ordering::Relaxed);
+        bind_directory(state, folder.path());
+        assert_eq!(plugin.bind(state), 0);
+        plugin.log_many(0, 1);
+        assert_eq!(lines_of(folder.path(), pid()).len(), 1);
     });
 }

@@ -7,6 +7,8 @@ extern crate host_log as simpler_host_log;
 mod support;
 
 use std::ffi::{c_char, c_int};
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -152,6 +154,11 @@ fn the_library_may_be_a_consumer_of_another_owner() {
         assert_eq!(unsafe { bind(state) }, 0);
         // SAFETY: no directory.
         assert_eq!(unsafe { init(25, std::ptr::null(), 0) }, 9, "not the owner");
+        for stop in ["simpler_host_log_prepare_to_fork", "simpler_host_log_close"] {
+            // SAFETY: as above.
+            let stop = *unsafe { library.get::<extern "C" fn(u32) -> c_int>(stop) }.unwrap();
+            assert_eq!(stop(1000), 9, "not the owner's writer");
+        }
         // SAFETY: five readable bytes.
         assert_eq!(unsafe { emit(30, c"f".as_ptr(), c"hello".as_ptr(), 5) }, 0);
         let lines = flushed_lines(dir.path());
@@ -183,6 +190,19 @@ fn a_program_of_c_or_cpp_owns_its_log_with_the_archive() {
 #[test]
 fn a_program_owns_its_log_with_the_shared_library() {
     own_a_log(build::compilers()[0], true);
+}
+
+#[test]
+fn a_close_that_does_not_drain_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = program(folder.path(), build::compilers()[0], "stalled", false);
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    let descriptor = writer.as_raw_fd();
+    // SAFETY: the pipe is ours.
+    let bytes = unsafe { libc::fcntl(descriptor, libc::F_GETPIPE_SZ) };
+    writer.write_all(&vec![b'x'; bytes.try_into().unwrap()]).unwrap();
+    let status = Command::new(program).stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(0), "{status}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ extern crate host_log as simpler_host_log;
 mod support;
 
 use std::collections::BTreeSet;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use host_log::{Invocation, Threshold, span};
@@ -210,8 +211,8 @@ fn a_child_of_a_parent_that_was_not_quiesced_counts_what_a_plugin_loses() {
         let child = fork(|| {
             plugin.log_many(1, 3);
             plugin.invocation(1);
-            // Five records, and before each the anchor, which is tried until one is accepted.
-            assert_eq!(host_log::counts().by_reason, [0, 0, 0, 10]);
+            // Five records; the anchor, which nobody would take, is not one of them.
+            assert_eq!(host_log::counts().by_reason, [0, 0, 0, 5]);
             host_log::start_writer().unwrap();
             plugin.log_many(4, 1);
             host_log::flush(DRAIN).unwrap();
@@ -299,5 +300,51 @@ fn an_anchor_that_a_plugin_emitted_follows_a_late_directory() {
         pipe.restore();
         let early = support::owner::lines(&pipe.read_to_end());
         assert_eq!(the_anchor(&late), the_anchor(&early));
+    });
+}
+
+#[test]
+fn an_anchor_on_stderr_follows_into_the_file_of_whichever_module_opens_it() {
+    in_own_process("an_anchor_on_stderr_follows_into_the_file_of_whichever_module_opens_it", || {
+        // Who writes it to stderr at once, and who opens the file later: by itself, or the owner's writer.
+        for (plugin_is_first, plugin_is_second, with_writer) in
+            [(true, false, true), (true, false, false), (false, true, false), (true, true, false)]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let (reader, writer) = std::io::pipe().unwrap();
+            let child = fork(|| {
+                // SAFETY: both are open.
+                assert_eq!(unsafe { libc::dup2(writer.as_raw_fd(), 2) }, 2);
+                let config = host_log::Config { defer_writer: true, ..host_log::Config::default() };
+                host_log::init(&config).unwrap();
+                let plugin = bound_plugin();
+                let log = |by_plugin| match by_plugin {
+                    true => plugin.log_many(0, 1),
+                    false => host_log::log_warn!("of the owner"),
+                };
+                log(plugin_is_first);
+                if with_writer {
+                    host_log::start_writer().unwrap();
+                }
+                host_log::set_directory(folder.path()).unwrap();
+                // A child's own anchor is the only one that it writes.
+                let grandchild = (!with_writer).then(|| fork(|| log(plugin_is_second)));
+                log(plugin_is_second);
+                host_log::flush(DRAIN).unwrap();
+                if let Some(grandchild) = grandchild {
+                    reap(grandchild);
+                    let lines = lines_of(folder.path(), grandchild);
+                    assert!(the_anchor(&lines).contains(&format!(" pid={grandchild} ")) && lines.len() == 2);
+                }
+            });
+            drop(writer);
+            reap(child);
+            let early = std::io::read_to_string(reader).unwrap();
+            let late = lines_of(folder.path(), child);
+            let early = support::owner::lines(early.as_bytes());
+            let who = (plugin_is_first, plugin_is_second, with_writer);
+            assert_eq!((early.len(), late.len()), (2, 2), "{who:?} {early:#?} {late:#?}");
+            assert_eq!(the_anchor(&late), the_anchor(&early), "{who:?}");
+        }
     });
 }

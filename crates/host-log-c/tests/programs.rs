@@ -46,6 +46,32 @@ fn a_reader_that_is_gone_and_a_full_file_cost_records_and_not_the_process() {
 }
 
 #[test]
+fn where_pages_are_larger_nothing_is_wiped_in_a_child() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = source("pages.c");
+    for compiler in build::compilers() {
+        let program = build::compile(folder.path(), compiler, &[("pages.x", &text)], &[], "pages").unwrap();
+        for (page_bytes, expected) in [("4096", 0), ("16384", 3), ("65536", 3)] {
+            let status = Command::new(&program).arg(page_bytes).status().unwrap();
+            assert_eq!(status.code(), Some(expected), "{compiler:?} {page_bytes}");
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_is_cancelled_finishes_its_record_and_leaves_no_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = source("cancelled.c");
+    let compiler = build::compilers()[0];
+    let sources = [("cancelled.x", &*text)];
+    let program = build::compile(folder.path(), compiler, &sources, &["-pthread"], "cancelled").unwrap();
+    let mut running = Command::new(program).arg(folder.path()).spawn().unwrap();
+    let pid = running.id() as i32;
+    assert_eq!(running.wait().unwrap().code(), Some(0));
+    assert_eq!(support::owner::lines_of(folder.path(), pid).len(), 2);
+}
+
+#[test]
 fn threads_of_one_module_do_not_race() {
     let folder = tempfile::tempdir().unwrap();
     let flags = ["-O1", "-g", "-fsanitize=thread", "-pthread"];

@@ -817,6 +817,18 @@ pub mod trial {
         }
 
         #[test]
+        fn a_clock_that_goes_backwards_is_refused() {
+            let trial = Trial::default();
+            assert_eq!(check(&trial.tried, PID), Ok(()));
+            for knots in
+                [[(2_000, 1_000), (1_000, 2_000)], [(1_000, 9_000), (2_000, 1_000)], [(5, -7), (6, 8)]]
+            {
+                trial.tried.ticks.put_knots(&knots);
+                assert!(check(&trial.tried, PID).is_err_and(|why| why.contains("clock")), "{knots:?}");
+            }
+        }
+
+        #[test]
         fn the_corpus_of_the_fuzzer_passes() {
             let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/recover_ring");
             let mut trial = Trial::default();

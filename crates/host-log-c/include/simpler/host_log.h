@@ -13,7 +13,9 @@
  * never unmapped once it is loaded.
  *
  * A process that has another owner binds this library like any module (simpler_host_log_bind_state, which it
- * exports, too): then it logs there, and what only an owner may do is SIMPLER_HOST_LOG_NOT_THE_OWNER.
+ * exports, too): then it logs there, and what only an owner may do is SIMPLER_HOST_LOG_NOT_THE_OWNER. A module that
+ * logs through unified_log.h and is to be bound by a loader does not link the archive, whose binder, bound in place of
+ * the header's, would leave the header's logger silent.
  *
  * Every function may be called by any thread, at any time after the first simpler_host_log_init returned,
  * unless it says otherwise. None unwinds: a failure inside is SIMPLER_HOST_LOG_PANICKED or the neutral answer.
@@ -86,7 +88,8 @@ int simpler_host_log_flush(uint32_t timeout_ms);
  * (not_admitted). Afterwards records are written at once, until simpler_host_log_start_writer. */
 int simpler_host_log_prepare_to_fork(uint32_t timeout_ms);
 
-/* Quiesces for good, before the process ends. Records that do not make it in time are told on stderr. */
+/* Quiesces for good, before the process ends. Records that do not make it in time are told on stderr, or in the
+ * log's file if stderr takes nothing just then; the result is SIMPLER_HOST_LOG_NOT_DRAINED, and the writer goes on. */
 int simpler_host_log_close(uint32_t timeout_ms);
 
 /* The state to hand to modules: never NULL, the same for the life of the process, owned by the library. */

@@ -64,3 +64,10 @@ PLUGIN_FUNCTION int plugin_errno(int value) {
     plugin_invocation(2);
     return errno;
 }
+
+/* A text at any number; gives how often the macro has evaluated it. */
+PLUGIN_FUNCTION int plugin_at(int level) {
+    int times = 0;
+    SIMPLER_LOG_AT((times++, level), "at %d", level);
+    return times;
+}

@@ -97,10 +97,10 @@ enum {
 /* Hands this module the process's state: SIMPLER_BIND_OK, or why not (and then nothing has changed).
  *
  * Only a null pointer and a threshold off the ladder are refused. Any other word that the module later
- * branches on is put right instead: a clock anchor claimed by this process that nobody finishes, a directory
- * that nobody finishes to write or whose word is none of its three values, a bound directory without a path, a
- * gate that is closed without an owner. Should one of them be at work just then, the call waits for it, up to
- * 100 ms.
+ * branches on is put right instead: a clock anchor claimed by this process that nobody finishes, one on stderr that
+ * this process has not made, a directory that nobody finishes to write or whose word is none of its three values, a
+ * bound directory without a path, a gate that is closed without an owner. Should one of them be at work just then,
+ * the call waits for it, up to 100 ms.
  *
  * The loader calls it once, on its own thread, before it uses anything else of the module; binding again
  * replaces the state. Ownership: the state stays the owner's and must outlive the module. Threads: any, also

@@ -11,8 +11,10 @@
  *
  * A span is a local object: it ends on every path out of its block, by the compiler's cleanup attribute, in
  * C++ also when an exception passes; simpler::SpanScope and simpler::InvocationScope are the same as C++ objects.
- * The macros that declare stand where a declaration may stand. longjmp over it leaves it without a record and
- * the thread's nesting one too deep until the enclosing span ends.
+ * The macros that declare stand where a declaration may stand. No goto and no case label may jump over one into its
+ * scope: the end of the block would end a span that never began. C++ compilers refuse that, clang refuses the macros
+ * of blocks in C, too, gcc says nothing in C without -Wjump-misses-init. longjmp over a span leaves it without a
+ * record and the thread's nesting one too deep until the enclosing span ends.
  *
  * While TIMING is muted a span reads no clock and evaluates neither its name nor its attributes; the decision
  * is taken where it begins. Names and attributes are copied when it ends: both must live as long as the span.
@@ -22,13 +24,18 @@
  * context, every span has invocation 0 and depth 0: a module that can be unloaded keeps no thread-local
  * memory of its own. A span belongs to its thread.
  *
+ * `simpler stacks` does not show these spans while they are open: the log hears of them when they end. It shows those
+ * of the owner around them.
+ *
  * Names are dotted. Those of a run (simpler_run.bind...) are the runtime's; any other producer says who it is,
  * ext.<producer>.<span>, for which there is SIMPLER_EXT("producer", "span"). Nothing is prefixed by itself.
  *
  * Attributes are key=value pairs between spaces; a value that needs a space escapes it itself (%20).
  *
- * Compiled with SIMPLER_HOST_STRACE 0 all of these leave nothing: no call, no string. Their arguments are
- * still checked by the compiler, and not evaluated.
+ * Compiled with SIMPLER_HOST_STRACE 0 the macros leave nothing: no variable, no call, no string. Their arguments are
+ * still checked by the compiler, and not evaluated. The functions and the C++ objects are then there and do nothing;
+ * of those a compiler that does not optimise may keep the texts that they are given. Files compiled either way may be
+ * linked into one module.
  *
  * Threads, fork, signals: as unified_log.h says. A span that is open over a fork ends in both processes.
  */
@@ -48,19 +55,6 @@
 extern "C" {
 #endif
 
-/* Never defined: stands in sizeof, so that arguments are checked and not evaluated. */
-SIMPLER_LOG_PRINTF(2, 3) int simpler_strace_unevaluated(const char *name, const char *fmt, ...);
-
-#ifdef __cplusplus
-}
-#endif
-
-#if SIMPLER_HOST_STRACE
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* An open span. Its fields are nobody's but the functions' below. */
 typedef struct SimplerSpanScope {
     const char *name;
@@ -69,10 +63,14 @@ typedef struct SimplerSpanScope {
     int32_t is_open; /* 0: muted when it began */
 } SimplerSpanScope;
 
-/* An open span with attributes. */
+/* What attributes take before they are escaped, and what is cut shows as cut. */
+#define SIMPLER_SPAN_ATTRS_BYTES (SIMPLER_LOG_RAW_ATTRS_BYTES + 1)
+
+/* An open span with attributes. `attrs` is the caller's: SIMPLER_SPAN_ATTRS_BYTES of room for as long as the span, or
+ * NULL for none. */
 typedef struct SimplerAttributedSpanScope {
     SimplerSpanScope span;
-    char attrs[SIMPLER_LOG_RAW_ATTRS_BYTES + 1];
+    char *attrs;
 } SimplerAttributedSpanScope;
 
 /* An open invocation: its root span, and the context that it replaced. */
@@ -82,22 +80,21 @@ typedef struct SimplerInvocationScope {
     int32_t has_context;
 } SimplerInvocationScope;
 
-/* This thread's context, NULL while nobody offers one. */
-static inline SimplerSpanContext *simpler_span_context(void) {
-    SimplerHostLogState *state = __atomic_load_n(&simpler_log_module.state, __ATOMIC_ACQUIRE);
+#if SIMPLER_HOST_STRACE
+
+/* This thread's context in a state, NULL while nobody offers one. */
+static inline SimplerSpanContext *simpler_span_context_in(SimplerHostLogState *state) {
     SimplerSpanContextFn give = state == NULL ? NULL : __atomic_load_n(&state->span_context, __ATOMIC_ACQUIRE);
     return give == NULL ? NULL : give();
 }
 
-/* Begins a span; while TIMING is muted, one that does nothing. End it on the same thread, inner ones first. */
-SIMPLER_LOG_SHARED void simpler_span_begin(SimplerSpanScope *span, const char *name);
-SIMPLER_LOG_SHARED void simpler_span_begin(SimplerSpanScope *span, const char *name) {
-    SimplerSpanContext *context;
-    span->is_open = unified_log_host_span_enabled();
+/* As simpler_span_begin, in a context that the caller has looked up. */
+static inline void simpler_span_begin_in(SimplerHostLogState *state, SimplerSpanContext *context,
+                                         SimplerSpanScope *span, const char *name) {
+    span->is_open = simpler_log_is_heard_by(state, SIMPLER_LOG_TIMING);
     if (!span->is_open) {
         return;
     }
-    context = simpler_span_context();
     span->name = name;
     span->depth = context == NULL ? 0 : context->depth;
     if (context != NULL && context->depth != INT32_MAX) {
@@ -106,14 +103,24 @@ SIMPLER_LOG_SHARED void simpler_span_begin(SimplerSpanScope *span, const char *n
     span->ts = simpler_log_monotonic_ns();
 }
 
+/* Begins a span; while TIMING is muted, one that does nothing. End it on the same thread, inner ones first. */
+SIMPLER_LOG_SHARED void simpler_span_begin(SimplerSpanScope *span, const char *name);
+SIMPLER_LOG_SHARED void simpler_span_begin(SimplerSpanScope *span, const char *name) {
+    SimplerHostLogState *state = simpler_log_state();
+    span->is_open = 0;
+    if (simpler_log_is_heard_by(state, SIMPLER_LOG_TIMING)) {
+        simpler_span_begin_in(state, simpler_span_context_in(state), span, name);
+    }
+}
+
 /* What simpler_span_end and its like do with a span that is open. */
-SIMPLER_LOG_SHARED void simpler_span_end_with(SimplerSpanScope *span, const char *attrs);
-SIMPLER_LOG_SHARED void simpler_span_end_with(SimplerSpanScope *span, const char *attrs) {
+SIMPLER_LOG_SHARED void simpler_span_end_in(SimplerHostLogState *state, SimplerSpanContext *context,
+                                            SimplerSpanScope *span, const char *attrs);
+SIMPLER_LOG_SHARED void simpler_span_end_in(SimplerHostLogState *state, SimplerSpanContext *context,
+                                            SimplerSpanScope *span, const char *attrs) {
     SimplerHostSpan event = {0, 0, 0, 0, 0, 0, NULL, NULL};
-    SimplerSpanContext *context;
     int64_t end_ns = simpler_log_monotonic_ns();
     span->is_open = 0;
-    context = simpler_span_context();
     if (context != NULL) {
         context->depth = span->depth;
         event.inv = context->inv;
@@ -124,7 +131,13 @@ SIMPLER_LOG_SHARED void simpler_span_end_with(SimplerSpanScope *span, const char
     event.dur = end_ns - span->ts;
     event.name = span->name;
     event.attrs = attrs;
-    simpler_log_emit_span(end_ns, &event);
+    simpler_log_emit_span(state, end_ns, &event);
+}
+
+SIMPLER_LOG_SHARED void simpler_span_end_with(SimplerSpanScope *span, const char *attrs);
+SIMPLER_LOG_SHARED void simpler_span_end_with(SimplerSpanScope *span, const char *attrs) {
+    SimplerHostLogState *state = simpler_log_state();
+    simpler_span_end_in(state, simpler_span_context_in(state), span, attrs);
 }
 
 /* Ends a span: its record is emitted, the nesting is what it was. A second end does nothing. */
@@ -135,18 +148,20 @@ static inline void simpler_span_end(SimplerSpanScope *span) {
 }
 
 /* Begins a span with attributes, formatted before the clock is read: that time is not the span's. What does
- * not fit 192 bytes is cut and marked ~ in the record. */
+ * not fit 192 bytes is cut and marked ~ in the record. `scope->attrs` is set before. */
 SIMPLER_LOG_SHARED SIMPLER_LOG_PRINTF(3, 4) void simpler_span_begin_attrs(SimplerAttributedSpanScope *scope,
                                                                             const char *name, const char *fmt, ...);
 SIMPLER_LOG_SHARED void simpler_span_begin_attrs(SimplerAttributedSpanScope *scope, const char *name,
                                                  const char *fmt, ...) {
     int saved_errno = errno;
-    scope->attrs[0] = 0;
-    if (unified_log_host_span_enabled() && fmt != NULL) {
-        va_list arguments;
-        va_start(arguments, fmt);
-        vsnprintf(scope->attrs, sizeof scope->attrs, fmt, arguments);
-        va_end(arguments);
+    if (scope->attrs != NULL) {
+        scope->attrs[0] = 0;
+        if (unified_log_host_span_enabled() && fmt != NULL) {
+            va_list arguments;
+            va_start(arguments, fmt);
+            vsnprintf(scope->attrs, SIMPLER_SPAN_ATTRS_BYTES, fmt, arguments);
+            va_end(arguments);
+        }
     }
     errno = saved_errno;
     simpler_span_begin(&scope->span, name);
@@ -164,8 +179,8 @@ static inline void simpler_span_end_attrs(SimplerAttributedSpanScope *scope) {
 SIMPLER_LOG_SHARED SimplerInvocationScope simpler_invocation_begin(const char *name, uint64_t hid);
 SIMPLER_LOG_SHARED SimplerInvocationScope simpler_invocation_begin(const char *name, uint64_t hid) {
     SimplerInvocationScope scope;
-    SimplerHostLogState *state = __atomic_load_n(&simpler_log_module.state, __ATOMIC_ACQUIRE);
-    SimplerSpanContext *context = simpler_span_context();
+    SimplerHostLogState *state = simpler_log_state();
+    SimplerSpanContext *context = simpler_span_context_in(state);
     memset(&scope, 0, sizeof scope);
     if (context != NULL) {
         uint64_t inv;
@@ -178,7 +193,7 @@ SIMPLER_LOG_SHARED SimplerInvocationScope simpler_invocation_begin(const char *n
         context->hid = hid;
         context->depth = 0;
     }
-    simpler_span_begin(&scope.root, name);
+    simpler_span_begin_in(state, context, &scope.root, name);
     if (context != NULL && !scope.root.is_open) {
         context->depth = 1;
     }
@@ -188,14 +203,20 @@ SIMPLER_LOG_SHARED SimplerInvocationScope simpler_invocation_begin(const char *n
 /* Ends an invocation; the thread's former context comes back. */
 SIMPLER_LOG_SHARED void simpler_invocation_end(SimplerInvocationScope *scope);
 SIMPLER_LOG_SHARED void simpler_invocation_end(SimplerInvocationScope *scope) {
-    simpler_span_end(&scope->root);
-    if (scope->has_context) {
-        SimplerSpanContext *context = simpler_span_context();
-        scope->has_context = 0;
-        if (context != NULL) {
-            *context = scope->former;
-        }
+    SimplerHostLogState *state;
+    SimplerSpanContext *context;
+    if (!scope->root.is_open && !scope->has_context) {
+        return;
     }
+    state = simpler_log_state();
+    context = simpler_span_context_in(state);
+    if (scope->root.is_open) {
+        simpler_span_end_in(state, context, &scope->root, NULL);
+    }
+    if (scope->has_context && context != NULL) {
+        *context = scope->former;
+    }
+    scope->has_context = 0;
 }
 
 #ifdef __cplusplus
@@ -203,35 +224,120 @@ SIMPLER_LOG_SHARED void simpler_invocation_end(SimplerInvocationScope *scope) {
 #endif
 
 /* For a span that is no block: SIMPLER_SPAN_BEGIN declares `variable`, SIMPLER_SPAN_END ends it. */
-#define SIMPLER_SPAN_BEGIN(variable, name)     \
-    SimplerSpanScope variable;                 \
-    if (unified_log_host_span_enabled()) {     \
-        simpler_span_begin(&(variable), name); \
-    } else                                     \
-        (variable).is_open = 0
+#define SIMPLER_SPAN_BEGIN(variable, name) SIMPLER_STRACE_BEGIN(, variable, name)
 #define SIMPLER_SPAN_END(variable) simpler_span_end(&(variable))
 /* SIMPLER_SPAN_BEGIN_ATTRS(variable, name, "format", ...); ended by SIMPLER_SPAN_END_ATTRS. */
-#define SIMPLER_SPAN_BEGIN_ATTRS(variable, ...)             \
-    SimplerAttributedSpanScope variable;                    \
-    if (unified_log_host_span_enabled()) {                  \
-        simpler_span_begin_attrs(&(variable), __VA_ARGS__); \
-    } else                                                  \
-        (variable).span.is_open = 0
+#define SIMPLER_SPAN_BEGIN_ATTRS(variable, ...) SIMPLER_STRACE_BEGIN_ATTRS(, variable, __VA_ARGS__)
 #define SIMPLER_SPAN_END_ATTRS(variable) simpler_span_end_attrs(&(variable))
 /* SIMPLER_INVOCATION_BEGIN(variable, name, hid) and its end. */
 #define SIMPLER_INVOCATION_BEGIN(variable, name, hid) \
     SimplerInvocationScope variable = simpler_invocation_begin((name), (hid))
 #define SIMPLER_INVOCATION_END(variable) simpler_invocation_end(&(variable))
 
+/* A span until the end of the block. */
+#define SIMPLER_SPAN(name) \
+    SIMPLER_STRACE_BEGIN(__attribute__((unused, cleanup(simpler_span_end))), SIMPLER_STRACE_LOCAL, name)
+/* SIMPLER_SPAN_ATTRS(name, "key=%d other=%s", ...): the same with attributes. */
+#define SIMPLER_SPAN_ATTRS(...)                                                                              \
+    SIMPLER_STRACE_BEGIN_ATTRS(__attribute__((unused, cleanup(simpler_span_end_attrs))), SIMPLER_STRACE_LOCAL, \
+                               __VA_ARGS__)
+/* An invocation of the callable `hid` until the end of the block, with its root span. */
+#define SIMPLER_INVOCATION(name, hid)                        \
+    __attribute__((unused, cleanup(simpler_invocation_end))) \
+    SIMPLER_INVOCATION_BEGIN(SIMPLER_STRACE_LOCAL, name, hid)
+
+/* The variables have values from the beginning, since who jumps over a value is told so. The room for attributes has
+ * none, which would cost as much as a span. */
+#define SIMPLER_STRACE_BEGIN(attributes, variable, name) \
+    attributes SimplerSpanScope variable = {NULL, 0, 0, 0}; \
+    if (unified_log_host_span_enabled()) {               \
+        simpler_span_begin(&(variable), name);           \
+    }
+#define SIMPLER_STRACE_BEGIN_ATTRS(attributes, variable, ...) \
+    SIMPLER_STRACE_BEGIN_ATTRS_(attributes, variable, SIMPLER_STRACE_JOIN(variable, _attrs), __VA_ARGS__)
+#define SIMPLER_STRACE_BEGIN_ATTRS_(attributes, variable, room, ...)         \
+    char room[SIMPLER_SPAN_ATTRS_BYTES];                                     \
+    attributes SimplerAttributedSpanScope variable = {{NULL, 0, 0, 0}, room}; \
+    if (unified_log_host_span_enabled()) {                                   \
+        simpler_span_begin_attrs(&(variable), __VA_ARGS__);                  \
+    }
+
+#else /* compiled out */
+
+/* Never defined: what is never called, so that arguments are checked and not evaluated. */
+SIMPLER_LOG_PRINTF(2, 3) int simpler_strace_unevaluated(const char *name, const char *fmt, ...);
+int simpler_strace_unevaluated_number(uint64_t hid);
+
+SIMPLER_LOG_NOTHING void simpler_span_begin(SimplerSpanScope *span, const char *name) {
+    span->name = name;
+    span->is_open = 0;
+}
+SIMPLER_LOG_NOTHING void simpler_span_end(SimplerSpanScope *span) { (void)span; }
+SIMPLER_LOG_PRINTF(3, 4) static inline void simpler_span_begin_attrs(SimplerAttributedSpanScope *scope,
+                                                                     const char *name, const char *fmt, ...) {
+    (void)fmt;
+    simpler_span_begin(&scope->span, name);
+}
+SIMPLER_LOG_NOTHING void simpler_span_end_attrs(SimplerAttributedSpanScope *scope) { (void)scope; }
+SIMPLER_LOG_NOTHING SimplerInvocationScope simpler_invocation_begin(const char *name, uint64_t hid) {
+    SimplerInvocationScope scope = {{NULL, 0, 0, 0}, {0, 0, 0, 0}, 0};
+    (void)hid;
+    scope.root.name = name;
+    return scope;
+}
+SIMPLER_LOG_NOTHING void simpler_invocation_end(SimplerInvocationScope *scope) { (void)scope; }
+
+#ifdef __cplusplus
+}
+#endif
+
+#define SIMPLER_SPAN(name)                                 \
+    do {                                                   \
+        if (0) {                                           \
+            (void)simpler_strace_unevaluated((name), "-"); \
+        }                                                  \
+    } while (0)
+#define SIMPLER_SPAN_ATTRS(...)                            \
+    do {                                                   \
+        if (0) {                                           \
+            (void)simpler_strace_unevaluated(__VA_ARGS__); \
+        }                                                  \
+    } while (0)
+#define SIMPLER_INVOCATION(name, hid)                      \
+    do {                                                   \
+        if (0) {                                           \
+            (void)simpler_strace_unevaluated((name), "-"); \
+            (void)simpler_strace_unevaluated_number(hid);  \
+        }                                                  \
+    } while (0)
+#define SIMPLER_SPAN_BEGIN(variable, name) SIMPLER_SPAN(name)
+#define SIMPLER_SPAN_END(variable) ((void)0)
+#define SIMPLER_SPAN_BEGIN_ATTRS(variable, ...) SIMPLER_SPAN_ATTRS(__VA_ARGS__)
+#define SIMPLER_SPAN_END_ATTRS(variable) ((void)0)
+#define SIMPLER_INVOCATION_BEGIN(variable, name, hid) SIMPLER_INVOCATION(name, hid)
+#define SIMPLER_INVOCATION_END(variable) ((void)0)
+
+#endif
+
 #ifdef __cplusplus
 
+/* Classes of two files are one if they have one name, so those that do nothing have another. */
+#if SIMPLER_HOST_STRACE
+#define SIMPLER_STRACE_NAMESPACE strace_on
+#else
+#define SIMPLER_STRACE_NAMESPACE strace_off
+#endif
+#define SIMPLER_STRACE_CLASS class __attribute__((visibility("hidden")))
+#define SIMPLER_STRACE_INLINE inline __attribute__((always_inline))
+
 namespace simpler {
+inline namespace SIMPLER_STRACE_NAMESPACE {
 
 /* An open span that ends with its scope. */
-class SpanScope {
+SIMPLER_STRACE_CLASS SpanScope {
   public:
-    explicit SpanScope(const char *name) { simpler_span_begin(&scope_, name); }
-    ~SpanScope() { simpler_span_end(&scope_); }
+    SIMPLER_STRACE_INLINE explicit SpanScope(const char *name) { simpler_span_begin(&scope_, name); }
+    SIMPLER_STRACE_INLINE ~SpanScope() { simpler_span_end(&scope_); }
     SpanScope(const SpanScope &) = delete;
     SpanScope &operator=(const SpanScope &) = delete;
 
@@ -240,10 +346,11 @@ class SpanScope {
 };
 
 /* An open invocation that ends with its scope. */
-class InvocationScope {
+SIMPLER_STRACE_CLASS InvocationScope {
   public:
-    InvocationScope(const char *name, uint64_t hid) : scope_(simpler_invocation_begin(name, hid)) {}
-    ~InvocationScope() { simpler_invocation_end(&scope_); }
+    SIMPLER_STRACE_INLINE InvocationScope(const char *name, uint64_t hid)
+        : scope_(simpler_invocation_begin(name, hid)) {}
+    SIMPLER_STRACE_INLINE ~InvocationScope() { simpler_invocation_end(&scope_); }
     InvocationScope(const InvocationScope &) = delete;
     InvocationScope &operator=(const InvocationScope &) = delete;
 
@@ -251,53 +358,8 @@ class InvocationScope {
     SimplerInvocationScope scope_;
 };
 
+} // namespace SIMPLER_STRACE_NAMESPACE
 } // namespace simpler
-
-#endif
-
-/* A span until the end of the block. */
-#define SIMPLER_SPAN(name) SIMPLER_SPAN_SCOPE(SIMPLER_STRACE_LOCAL, name)
-#define SIMPLER_SPAN_SCOPE(variable, name) \
-    __attribute__((unused, cleanup(simpler_span_end))) SIMPLER_SPAN_BEGIN(variable, name)
-/* SIMPLER_SPAN_ATTRS(name, "key=%d other=%s", ...): the same with attributes. */
-#define SIMPLER_SPAN_ATTRS(...) SIMPLER_SPAN_ATTRS_SCOPE(SIMPLER_STRACE_LOCAL, __VA_ARGS__)
-#define SIMPLER_SPAN_ATTRS_SCOPE(variable, ...) \
-    __attribute__((unused, cleanup(simpler_span_end_attrs))) SIMPLER_SPAN_BEGIN_ATTRS(variable, __VA_ARGS__)
-/* An invocation of the callable `hid` until the end of the block, with its root span. */
-#define SIMPLER_INVOCATION(name, hid) SIMPLER_INVOCATION_SCOPE(SIMPLER_STRACE_LOCAL, name, hid)
-#define SIMPLER_INVOCATION_SCOPE(variable, name, hid) \
-    __attribute__((unused, cleanup(simpler_invocation_end))) SIMPLER_INVOCATION_BEGIN(variable, name, hid)
-
-#else /* compiled out */
-
-#define SIMPLER_SPAN(name) ((void)sizeof(simpler_strace_unevaluated((name), "-")))
-#define SIMPLER_SPAN_ATTRS(...) ((void)sizeof(simpler_strace_unevaluated(__VA_ARGS__)))
-#define SIMPLER_INVOCATION(name, hid) \
-    ((void)(sizeof(simpler_strace_unevaluated((name), "-")) + sizeof((uint64_t)(hid))))
-#define SIMPLER_SPAN_BEGIN(variable, name) SIMPLER_SPAN(name)
-#define SIMPLER_SPAN_END(variable) ((void)0)
-#define SIMPLER_SPAN_BEGIN_ATTRS(variable, ...) SIMPLER_SPAN_ATTRS(__VA_ARGS__)
-#define SIMPLER_SPAN_END_ATTRS(variable) ((void)0)
-#define SIMPLER_INVOCATION_BEGIN(variable, name, hid) SIMPLER_INVOCATION(name, hid)
-#define SIMPLER_INVOCATION_END(variable) ((void)0)
-
-#ifdef __cplusplus
-
-namespace simpler {
-
-class SpanScope {
-  public:
-    explicit SpanScope(const char *) {}
-};
-
-class InvocationScope {
-  public:
-    InvocationScope(const char *, uint64_t) {}
-};
-
-} // namespace simpler
-
-#endif
 
 #endif
 

@@ -6,7 +6,9 @@
  * There is nothing to link. All of it is defined here, weak and hidden, so that a module of several files
  * has one logger and is bound once; only simpler_host_log_bind_state leaves the module. Until its loader
  * binds the process's state (host_log_state.h) the module is silent. A program that owns a state of its own
- * and has no loader calls simpler_host_log_adopt.
+ * and has no loader calls simpler_host_log_adopt. A module that is to be bound does not link
+ * libsimpler_host_log.a: the archive's own binder would take the place of this one, and what is logged through
+ * this header would stay unbound.
  *
  * What a log call does: nothing while its level is muted, and then its arguments are not evaluated. Else it
  * makes one record of at most 512 bytes on the stack and hands it to the owner's queue, which copies it.
@@ -14,12 +16,14 @@
  * write(2), to stderr, or to <directory>/host.<pid>.log once a directory is bound. A bound directory is the
  * destination, not a preference: what it cannot take is lost and counted, never put elsewhere.
  *
- * A log call never fails towards its caller: each record lands or is counted, under exactly one reason. It
- * does not allocate, unwind or abort, leaves errno as it was, and a reader of stderr that has gone does not end
- * the process. Threads: any. Fork: in a child of a parent
- * that had a writer, records are refused and counted (not_admitted) until the child has its own. Signals:
- * spans, and texts without floating point, are made of async-signal-safe calls in practice; the C library
- * does not promise it of vsnprintf.
+ * A log call never fails towards its caller: each record lands or is counted, under exactly one reason. It does
+ * not unwind or abort, leaves errno as it was, and a reader of stderr that has gone does not end the process. It
+ * does not allocate by itself; vsnprintf, which formats a text, may for what needs much room (of glibc's: floating
+ * point and precisions of hundreds of digits, wide strings, positional arguments), and where that fails the record
+ * ends there with `~`. Threads: any; a thread that is cancelled finishes the write that it is at. Fork: in a child of
+ * a parent that had a writer, records are refused and counted (not_admitted) until the child has its own. Signals:
+ * spans, and texts without floating point, are made of async-signal-safe calls in practice; the C library does not
+ * promise it of vsnprintf.
  *
  * C11 or C++11 and later with gcc or clang, strict or not; no feature macro is needed or disturbed. The
  * macros LOG_INFO and LOG_DEBUG are also names in <syslog.h>: a file includes one of the two.
@@ -43,7 +47,7 @@
 #endif
 
 /* 0 compiles spans out: unified_log_host_span does nothing, and the macros of strace.h leave neither an
- * instruction nor a string. Define it before the first include, per file or per module. */
+ * instruction nor a string. Define it before the first include, per file: a module may be made of both kinds. */
 #ifndef SIMPLER_HOST_STRACE
 #define SIMPLER_HOST_STRACE 1
 #endif
@@ -79,7 +83,7 @@ SIMPLER_LOG_SHARED SIMPLER_LOG_PRINTF(5, 6) void unified_log_at(int32_t level, c
  * For a program without a loader. Same results, same rules. */
 SIMPLER_LOG_SHARED int simpler_host_log_adopt(SimplerHostLogState *state);
 
-/* Whether a record of this level would be emitted now. One comparison; any thread, any time. */
+/* Whether a record of this level, rounded down to the ladder, would be emitted now. Any thread, any time. */
 static inline int unified_log_enabled(int32_t level);
 
 #if SIMPLER_HOST_STRACE
@@ -89,7 +93,7 @@ SIMPLER_LOG_SHARED void unified_log_host_span(const SimplerHostSpan *span);
 /* Whether a span would be emitted now: ask before building attributes. */
 static inline int unified_log_host_span_enabled(void);
 #else
-#define SIMPLER_LOG_NOTHING static inline __attribute__((always_inline)) /* not even unoptimised */
+#define SIMPLER_LOG_NOTHING static inline __attribute__((always_inline)) /* no symbol, not even unoptimised */
 SIMPLER_LOG_NOTHING void unified_log_host_span(const SimplerHostSpan *span) { (void)span; }
 SIMPLER_LOG_NOTHING int unified_log_host_span_enabled(void) { return 0; }
 #endif
@@ -102,12 +106,14 @@ SIMPLER_LOG_NOTHING int unified_log_host_span_enabled(void) { return 0; }
 #define SIMPLER_LOG_FILE __FILE__
 #endif
 
-/* The format is the first of the arguments: strict C11 has no macro with an optional rest. */
-#define SIMPLER_LOG_AT(level, ...)                                                        \
-    do {                                                                                  \
-        if (unified_log_enabled(level)) {                                                 \
-            unified_log_at((level), __func__, SIMPLER_LOG_FILE, __LINE__, __VA_ARGS__);   \
-        }                                                                                 \
+/* The level may be any number, and is evaluated once. The format is the first of the other arguments: strict C11
+ * has no macro with an optional rest. */
+#define SIMPLER_LOG_AT(level, ...)                                                                   \
+    do {                                                                                             \
+        const int32_t simpler_log_level_ = simpler_log_round_record(level);                          \
+        if (simpler_log_is_heard(simpler_log_level_)) {                                              \
+            unified_log_at(simpler_log_level_, __func__, SIMPLER_LOG_FILE, __LINE__, __VA_ARGS__);   \
+        }                                                                                            \
     } while (0)
 
 #define LOG_DEBUG(...) SIMPLER_LOG_AT(SIMPLER_LOG_DEBUG, __VA_ARGS__)
@@ -144,6 +150,9 @@ extern int simpler_log_sys_ftruncate(int, long) __asm__("ftruncate");
 extern int simpler_log_sys_flock(int, int) __asm__("flock");
 extern int simpler_log_sys_poll(struct simpler_log_pollfd *, unsigned long, int) __asm__("poll");
 extern int simpler_log_sys_madvise(void *, size_t, int) __asm__("madvise");
+extern unsigned long simpler_log_sys_getauxval(unsigned long) __asm__("getauxval");
+extern int simpler_log_sys_sched_yield(void) __asm__("sched_yield");
+extern int simpler_log_sys_setcancelstate(int, int *) __asm__("pthread_setcancelstate");
 typedef struct simpler_log_signals { /* sigset_t: signal n is bit n - 1 */
     unsigned long words[16];
 } simpler_log_signals;
@@ -152,20 +161,41 @@ extern int simpler_log_sys_sigpending(simpler_log_signals *) __asm__("sigpending
 extern int simpler_log_sys_sigtimedwait(const simpler_log_signals *, void *,
                                         const struct simpler_log_timespec *) __asm__("sigtimedwait");
 
+struct simpler_log_statx { /* the kernel's, the same on every architecture */
+    uint32_t mask, block_size;
+    uint64_t attributes;
+    uint32_t links, user, group;
+    uint16_t mode, unused;
+    uint64_t inode, size, blocks, attributes_mask;
+    uint64_t times[8];
+    uint32_t rdev_major, rdev_minor, dev_major, dev_minor;
+    uint64_t rest[14];
+};
+
 #if defined(__x86_64__)
 #define SIMPLER_LOG_SYS_GETTID 186
+#define SIMPLER_LOG_SYS_STATX 332
 #elif defined(__powerpc64__)
 #define SIMPLER_LOG_SYS_GETTID 207
+#define SIMPLER_LOG_SYS_STATX 383
 #elif defined(__s390x__)
 #define SIMPLER_LOG_SYS_GETTID 236
+#define SIMPLER_LOG_SYS_STATX 379
 #else /* the generic table: aarch64, riscv64, loongarch64 */
 #define SIMPLER_LOG_SYS_GETTID 178
+#define SIMPLER_LOG_SYS_STATX 291
 #endif
 
 enum {
     SIMPLER_LOG_CLOCK_REALTIME = 0,
     SIMPLER_LOG_CLOCK_MONOTONIC = 1,
     SIMPLER_LOG_OPEN_APPEND = 01 | 0100 | 02000 | 02000000, /* O_WRONLY O_CREAT O_APPEND O_CLOEXEC */
+    SIMPLER_LOG_AT_CWD = -100,
+    SIMPLER_LOG_AT_EMPTY_PATH = 0x1000,
+    SIMPLER_LOG_STATX_TYPE_AND_INODE = 0x101,
+    SIMPLER_LOG_MODE_TYPE = 0170000,
+    SIMPLER_LOG_MODE_REGULAR = 0100000,
+    SIMPLER_LOG_SEEK_SET = 0,
     SIMPLER_LOG_SEEK_CUR = 1,
     SIMPLER_LOG_SEEK_END = 2,
     SIMPLER_LOG_LOCK_EX = 2,
@@ -173,6 +203,8 @@ enum {
     SIMPLER_LOG_LOCK_UN = 8,
     SIMPLER_LOG_POLLOUT = 4,
     SIMPLER_LOG_MADV_WIPEONFORK = 18,
+    SIMPLER_LOG_AUX_PAGE_BYTES = 6,
+    SIMPLER_LOG_CANCEL_DISABLED = 1,
     SIMPLER_LOG_SIG_BLOCK = 0,
     SIMPLER_LOG_SIG_SETMASK = 2,
     SIMPLER_LOG_SIGPIPE = 13,
@@ -191,6 +223,11 @@ enum {
     SIMPLER_LOG_SPAN_FRAME = 1,     /* the first byte of a span frame */
     SIMPLER_LOG_FRAME_HEAD_BYTES = 68,
     SIMPLER_LOG_PAGE_BYTES = 4096,
+    /* Files that threads which write by themselves may have open at once and still have closed in a child. */
+    SIMPLER_LOG_FILES = 16,
+    /* How often such a thread yields while another one writes the anchor, which comes first. A write takes some
+     * us; the bound is for a destination that does not move. */
+    SIMPLER_LOG_ANCHOR_YIELDS = 10000,
     /* How long a bind waits for an anchor that is being claimed, and an append for the file's lock. */
     SIMPLER_LOG_PATIENCE_MS = 100
 };
@@ -203,26 +240,40 @@ typedef struct simpler_log_module_words {
     const int32_t *threshold;   /* the state's, or `muted` until bound: one comparison is all a muted call costs */
     int32_t muted;
     int32_t has_wiped_page; /* the kernel zeroes simpler_log_wiped_page in every child */
-    /* The clock anchor that this module wrote to stderr itself, to be repeated in a later file; 0 if none. */
-    int32_t anchor_on_stderr_pid;
-    int64_t anchor_mono_ns;
-    int64_t anchor_wall_ns;
-    uint64_t anchor_thread;
+    /* The log files that threads of process files_pid have open just now: descriptor + 1, or 0. FORK: a child
+     * inherits the descriptors with the words, and closes them at its first record. */
+    int32_t files_pid;
+    int32_t files[SIMPLER_LOG_FILES];
 } simpler_log_module_words;
 
 extern SIMPLER_LOG_SHARED simpler_log_module_words simpler_log_module;
 SIMPLER_LOG_SHARED simpler_log_module_words simpler_log_module = {
-    NULL, &simpler_log_module.muted, SIMPLER_LOG_NUL, 0, 0, 0, 0, 0};
+    NULL, &simpler_log_module.muted, SIMPLER_LOG_NUL, 0, 0, {0}};
 
 /* The pid, remembered: getpid costs more than a whole record. A page of its own, because that is what
- * MADV_WIPEONFORK works on; the kernel zeroes it in every child, however the child was made. */
+ * MADV_WIPEONFORK works on; the kernel zeroes it in every child, however the child was made. Where pages are larger
+ * than this one it would zero the module's other variables, too, so there every record asks for its pid. */
 #define SIMPLER_LOG_PAGE __attribute__((aligned(4096)))
 extern SIMPLER_LOG_SHARED SIMPLER_LOG_PAGE int32_t simpler_log_wiped_page[SIMPLER_LOG_PAGE_BYTES / 4];
 SIMPLER_LOG_SHARED SIMPLER_LOG_PAGE int32_t simpler_log_wiped_page[SIMPLER_LOG_PAGE_BYTES / 4] = {0};
 
-static inline int unified_log_enabled(int32_t level) {
+/* Whether a level of the ladder is let through. */
+static inline int simpler_log_is_heard(int32_t level) {
     const int32_t *threshold = __atomic_load_n(&simpler_log_module.threshold, __ATOMIC_ACQUIRE);
     return level >= __atomic_load_n(threshold, __ATOMIC_RELAXED);
+}
+
+/* A number above the ladder is ERROR's, so that NUL mutes it, too. */
+static inline int unified_log_enabled(int32_t level) { return simpler_log_is_heard(simpler_log_round_record(level)); }
+
+/* What the module is bound to, NULL until then. Loaded once in each call: another bind may come in between. */
+static inline SimplerHostLogState *simpler_log_state(void) {
+    return __atomic_load_n(&simpler_log_module.state, __ATOMIC_ACQUIRE);
+}
+
+/* As simpler_log_is_heard, of a state that may be NULL. */
+static inline int simpler_log_is_heard_by(SimplerHostLogState *state, int32_t level) {
+    return state != NULL && level >= __atomic_load_n(&state->threshold, __ATOMIC_RELAXED);
 }
 
 static inline int32_t simpler_log_pid(void) {
@@ -532,38 +583,73 @@ SIMPLER_LOG_SHARED size_t simpler_log_write_all(int descriptor, const char *byte
     return written;
 }
 
-/* Appends one record to the open log file, whole or not at all: what a failed write left of it is cut off
- * again. The file's lock keeps others from appending in between; where there is none to be had, nothing is
- * cut, for the bytes behind could be somebody else's. */
-SIMPLER_LOG_SHARED int simpler_log_append(int descriptor, const char *record, size_t size);
-SIMPLER_LOG_SHARED int simpler_log_append(int descriptor, const char *record, size_t size) {
+/* Takes the lock of an open log file. Bounded, since a signal handler may log while its own thread holds it. */
+static inline int simpler_log_lock(int descriptor) {
     int waited_ms = 0, is_locked;
-    size_t written;
-    /* Bounded, since a signal handler may log while its own thread holds the lock. */
     while (!(is_locked = simpler_log_sys_flock(descriptor, SIMPLER_LOG_LOCK_EX | SIMPLER_LOG_LOCK_NB) == 0) &&
            (errno == EAGAIN || errno == EINTR) && waited_ms < SIMPLER_LOG_PATIENCE_MS) {
         simpler_log_sys_poll(NULL, 0, 1);
         waited_ms++;
     }
-    written = simpler_log_write_all(descriptor, record, size);
-    if (written != size && written != 0 && is_locked) {
-        /* In append mode the offset is the end of the last write. */
-        long end = simpler_log_sys_lseek(descriptor, 0, SIMPLER_LOG_SEEK_CUR);
-        long file_size = simpler_log_sys_lseek(descriptor, 0, SIMPLER_LOG_SEEK_END);
-        if (end == file_size && end >= (long)written && simpler_log_sys_ftruncate(descriptor, end - (long)written)) {
-            /* The torn record stays; the reader counts it. */
-        }
+    return is_locked;
+}
+
+/* By name, not by closing: a child forked meanwhile shares it. */
+static inline void simpler_log_unlock(int descriptor) { simpler_log_sys_flock(descriptor, SIMPLER_LOG_LOCK_UN); }
+
+/* Takes back the last `written` bytes that a descriptor wrote to its file, unless somebody wrote behind them. */
+SIMPLER_LOG_SHARED void simpler_log_cut_back(int descriptor, size_t written);
+SIMPLER_LOG_SHARED void simpler_log_cut_back(int descriptor, size_t written) {
+    /* In append mode the offset is the end of the last write. */
+    long end = simpler_log_sys_lseek(descriptor, 0, SIMPLER_LOG_SEEK_CUR);
+    long file_size = simpler_log_sys_lseek(descriptor, 0, SIMPLER_LOG_SEEK_END);
+    long whole = end - (long)written;
+    if (end >= 0) {
+        /* Should it fail, the torn record stays; the reader counts it. */
+        int is_cut = end == file_size && whole >= 0 && simpler_log_sys_ftruncate(descriptor, whole) == 0;
+        /* Without append mode the next write would leave a hole. */
+        simpler_log_sys_lseek(descriptor, is_cut ? whole : end, SIMPLER_LOG_SEEK_SET);
     }
-    if (is_locked) {
-        /* By name, not by closing: a child forked meanwhile shares it. */
-        simpler_log_sys_flock(descriptor, SIMPLER_LOG_LOCK_UN);
+}
+
+/* Writes one record to a file, whole or not at all: what a failed write left of it is cut off again. The file's lock
+ * keeps others from appending in between; where it is not to be had, nothing is cut, for the bytes behind could be
+ * somebody else's. */
+static inline int simpler_log_append(int descriptor, int is_locked, const char *record, size_t size) {
+    size_t written = simpler_log_write_all(descriptor, record, size);
+    if (written != size && written != 0 && is_locked) {
+        simpler_log_cut_back(descriptor, written);
     }
     return written == size;
 }
 
-SIMPLER_LOG_SHARED int simpler_log_open_file(SimplerHostLogState *state, int32_t pid);
-SIMPLER_LOG_SHARED int simpler_log_open_file(SimplerHostLogState *state, int32_t pid) {
-    char path[SIMPLER_LOG_DIRECTORY_BYTES + SIMPLER_LOG_RECORD_BYTES]; /* the longest path, and then a line */
+/* What a descriptor, or else a path, means just now; 0 for nothing that the kernel tells. */
+static inline int simpler_log_look_at(int descriptor, const char *path, struct simpler_log_statx *found) {
+    long folder = descriptor < 0 ? (long)SIMPLER_LOG_AT_CWD : (long)descriptor;
+    long flags = descriptor < 0 ? 0l : (long)SIMPLER_LOG_AT_EMPTY_PATH;
+    memset(found, 0, sizeof *found);
+    return simpler_log_sys_syscall(SIMPLER_LOG_SYS_STATX, folder, path, flags,
+                                   (long)SIMPLER_LOG_STATX_TYPE_AND_INODE, found) == 0;
+}
+
+/* As simpler_log_append, to stderr, which may be a file, too. It is locked for a cut only. */
+SIMPLER_LOG_SHARED int simpler_log_write_stderr(const char *record, size_t size);
+SIMPLER_LOG_SHARED int simpler_log_write_stderr(const char *record, size_t size) {
+    size_t written = simpler_log_write_all(SIMPLER_LOG_STDERR, record, size);
+    struct simpler_log_statx found;
+    if (written != size && written != 0 && simpler_log_look_at(SIMPLER_LOG_STDERR, "", &found) &&
+        (found.mode & SIMPLER_LOG_MODE_TYPE) == SIMPLER_LOG_MODE_REGULAR && simpler_log_lock(SIMPLER_LOG_STDERR)) {
+        simpler_log_cut_back(SIMPLER_LOG_STDERR, written);
+        simpler_log_unlock(SIMPLER_LOG_STDERR);
+    }
+    return written == size;
+}
+
+enum { SIMPLER_LOG_PATH_BYTES = SIMPLER_LOG_DIRECTORY_BYTES + SIMPLER_LOG_RECORD_BYTES }; /* a path, then a line */
+
+/* The log file of a process: <directory>/host.<pid>.log. */
+SIMPLER_LOG_SHARED void simpler_log_path(SimplerHostLogState *state, int32_t pid, char *path);
+SIMPLER_LOG_SHARED void simpler_log_path(SimplerHostLogState *state, int32_t pid, char *path) {
     size_t length = simpler_log_length(state->log_directory, SIMPLER_LOG_DIRECTORY_BYTES - 1);
     simpler_log_line name;
     memcpy(path, state->log_directory, length);
@@ -573,86 +659,181 @@ SIMPLER_LOG_SHARED int simpler_log_open_file(SimplerHostLogState *state, int32_t
     simpler_log_signed(&name, pid);
     SIMPLER_LOG_LITERAL(&name, ".log");
     name.out[name.size] = 0;
-    return simpler_log_sys_open(path, SIMPLER_LOG_OPEN_APPEND, 0666);
 }
 
-/* Writes one rendered record where records go while there is no writer. Gives whether it landed. */
+/* Notes an open file for a child that is forked meanwhile; NULL if too many are open. A child that is forked between
+ * the opening and this, or while the kernel copies a process whose file is being closed, keeps the descriptor, until
+ * it becomes another program; that costs it a number and nothing else. */
+static inline int32_t *simpler_log_note_file(int descriptor, int32_t pid) {
+    size_t at;
+    for (at = 0; at < SIMPLER_LOG_FILES; at++) {
+        int32_t nothing = 0;
+        if (__atomic_compare_exchange_n(&simpler_log_module.files[at], &nothing, descriptor + 1, 0, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED)) {
+            __atomic_store_n(&simpler_log_module.files_pid, pid, __ATOMIC_RELAXED);
+            return &simpler_log_module.files[at];
+        }
+    }
+    return NULL;
+}
+
+/* In a child: closes the files that threads of process `parent` had open when it was forked, if the numbers still
+ * mean them. */
+SIMPLER_LOG_SHARED void simpler_log_close_inherited(SimplerHostLogState *state, int32_t parent);
+SIMPLER_LOG_SHARED void simpler_log_close_inherited(SimplerHostLogState *state, int32_t parent) {
+    char path[SIMPLER_LOG_PATH_BYTES];
+    struct simpler_log_statx of_parent, found;
+    size_t at;
+    int is_there;
+    if (!__atomic_compare_exchange_n(&simpler_log_module.files_pid, &parent, 0, 0, __ATOMIC_RELAXED,
+                                     __ATOMIC_RELAXED)) {
+        return;
+    }
+    simpler_log_path(state, parent, path);
+    is_there = simpler_log_look_at(-1, path, &of_parent);
+    for (at = 0; at < SIMPLER_LOG_FILES; at++) {
+        int descriptor = __atomic_exchange_n(&simpler_log_module.files[at], 0, __ATOMIC_RELAXED) - 1;
+        if (is_there && descriptor >= 0 && simpler_log_look_at(descriptor, "", &found) &&
+            found.inode == of_parent.inode && found.dev_major == of_parent.dev_major &&
+            found.dev_minor == of_parent.dev_minor) {
+            simpler_log_sys_close(descriptor);
+        }
+    }
+}
+
+/* A clock anchor's readings. */
+typedef struct simpler_log_anchor {
+    int32_t pid;
+    int64_t mono_ns;
+    int64_t wall_ns;
+    uint64_t thread;
+} simpler_log_anchor;
+
+/* An anchor landed on stderr: whoever opens a file later repeats it there. */
+static inline void simpler_log_note_anchor(SimplerHostLogState *state, const simpler_log_anchor *anchor) {
+    __atomic_store_n(&state->anchor_mono_ns, anchor->mono_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&state->anchor_wall_ns, anchor->wall_ns, __ATOMIC_RELAXED);
+    __atomic_store_n(&state->anchor_thread, anchor->thread, __ATOMIC_RELAXED);
+    __atomic_store_n(&state->anchor_stderr_pid, anchor->pid, __ATOMIC_RELEASE);
+}
+
+/* Writes the anchor that went to stderr before the directory was bound, if there is one, to a file that is locked, so
+ * that nobody appends before it. Gives 0 if the file does not take it. */
+SIMPLER_LOG_SHARED int simpler_log_repeat_anchor(SimplerHostLogState *state, int32_t pid, int descriptor,
+                                                 int is_locked);
+SIMPLER_LOG_SHARED int simpler_log_repeat_anchor(SimplerHostLogState *state, int32_t pid, int descriptor,
+                                                 int is_locked) {
+    char record[SIMPLER_LOG_RECORD_BYTES];
+    int32_t word = pid;
+    int64_t mono_ns;
+    size_t size;
+    if (__atomic_load_n(&state->anchor_stderr_pid, __ATOMIC_RELAXED) != pid ||
+        !__atomic_compare_exchange_n(&state->anchor_stderr_pid, &word, 0, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+        return 1;
+    }
+    mono_ns = __atomic_load_n(&state->anchor_mono_ns, __ATOMIC_RELAXED);
+    size = simpler_log_encode_anchor(record, mono_ns, __atomic_load_n(&state->anchor_thread, __ATOMIC_RELAXED), pid,
+                                     mono_ns, __atomic_load_n(&state->anchor_wall_ns, __ATOMIC_RELAXED));
+    if (simpler_log_append(descriptor, is_locked, record, size)) {
+        return 1;
+    }
+    __atomic_store_n(&state->anchor_stderr_pid, pid, __ATOMIC_RELEASE);
+    return 0;
+}
+
+/* Writes one rendered record where records go while there is no writer. Gives whether it landed. `anchor` are the
+ * readings if it is the anchor, else NULL. */
 SIMPLER_LOG_SHARED int simpler_log_put_out(SimplerHostLogState *state, const char *record, size_t size,
-                                           int32_t anchor_pid);
+                                           const simpler_log_anchor *anchor);
 SIMPLER_LOG_SHARED int simpler_log_put_out(SimplerHostLogState *state, const char *record, size_t size,
-                                           int32_t anchor_pid) {
-    int32_t pid = simpler_log_pid();
-    int descriptor, landed = 1;
+                                           const simpler_log_anchor *anchor) {
+    char path[SIMPLER_LOG_PATH_BYTES];
+    int32_t pid = simpler_log_pid(), *note;
+    int descriptor, is_locked, landed;
     if (!simpler_log_is_directory_bound(state)) {
-        landed = simpler_log_write_all(SIMPLER_LOG_STDERR, record, size) == size;
-        if (landed && anchor_pid != 0) {
-            __atomic_store_n(&simpler_log_module.anchor_on_stderr_pid, anchor_pid, __ATOMIC_RELEASE);
+        landed = simpler_log_write_stderr(record, size);
+        if (landed && anchor != NULL) {
+            simpler_log_note_anchor(state, anchor);
         }
         return landed;
     }
-    descriptor = simpler_log_open_file(state, pid);
+    simpler_log_path(state, pid, path);
+    descriptor = simpler_log_sys_open(path, SIMPLER_LOG_OPEN_APPEND, 0666);
     if (descriptor < 0) {
         return 0;
     }
-    /* An anchor that this module wrote to stderr before the directory was bound comes first here as well. */
-    if (__atomic_load_n(&simpler_log_module.anchor_on_stderr_pid, __ATOMIC_RELAXED) == pid &&
-        __atomic_exchange_n(&simpler_log_module.anchor_on_stderr_pid, 0, __ATOMIC_ACQUIRE) == pid) {
-        char anchor[SIMPLER_LOG_RECORD_BYTES];
-        size_t anchor_size = simpler_log_encode_anchor(
-            anchor, simpler_log_module.anchor_mono_ns, simpler_log_module.anchor_thread, pid,
-            simpler_log_module.anchor_mono_ns, simpler_log_module.anchor_wall_ns);
-        landed = simpler_log_append(descriptor, anchor, anchor_size);
-        if (!landed) {
-            __atomic_store_n(&simpler_log_module.anchor_on_stderr_pid, pid, __ATOMIC_RELEASE);
-        }
+    note = simpler_log_note_file(descriptor, pid);
+    is_locked = simpler_log_lock(descriptor);
+    landed = simpler_log_repeat_anchor(state, pid, descriptor, is_locked) &&
+             simpler_log_append(descriptor, is_locked, record, size);
+    if (is_locked) {
+        simpler_log_unlock(descriptor);
     }
-    landed = landed && simpler_log_append(descriptor, record, size);
+    if (note != NULL) {
+        __atomic_store_n(note, 0, __ATOMIC_RELAXED);
+    }
     simpler_log_sys_close(descriptor);
     return landed;
 }
 
 /* As simpler_log_put_out. A reader that has gone and a file at its limit are lost records, and shall not end the
- * process: the two signals are held back meanwhile, and those that came of it are taken away. */
+ * process: the two signals are held back meanwhile, and those that came of it are taken away. Nor is the thread
+ * cancelled meanwhile: it would leave the file open and locked. */
 SIMPLER_LOG_SHARED int simpler_log_write_out(SimplerHostLogState *state, const char *record, size_t size,
-                                             int32_t anchor_pid);
+                                             const simpler_log_anchor *anchor);
 SIMPLER_LOG_SHARED int simpler_log_write_out(SimplerHostLogState *state, const char *record, size_t size,
-                                             int32_t anchor_pid) {
+                                             const simpler_log_anchor *anchor) {
     const unsigned long ours = (1ul << (SIMPLER_LOG_SIGPIPE - 1)) | (1ul << (SIMPLER_LOG_SIGXFSZ - 1));
     const struct simpler_log_timespec no_time = {0, 0};
     simpler_log_signals held, former, earlier;
-    int landed;
+    int landed, cancel_state = 0, is_held;
     memset(&held, 0, sizeof held);
     memset(&earlier, 0, sizeof earlier);
     held.words[0] = ours;
-    if (simpler_log_sys_sigprocmask(SIMPLER_LOG_SIG_BLOCK, &held, &former) != 0) {
-        return simpler_log_put_out(state, record, size, anchor_pid);
+    simpler_log_sys_setcancelstate(SIMPLER_LOG_CANCEL_DISABLED, &cancel_state);
+    is_held = simpler_log_sys_sigprocmask(SIMPLER_LOG_SIG_BLOCK, &held, &former) == 0;
+    if (is_held) {
+        simpler_log_sys_sigpending(&earlier);
     }
-    simpler_log_sys_sigpending(&earlier);
-    landed = simpler_log_put_out(state, record, size, anchor_pid);
-    held.words[0] = ours & ~earlier.words[0];
-    if (!landed && held.words[0] != 0) {
-        while (simpler_log_sys_sigtimedwait(&held, NULL, &no_time) > 0) {
+    landed = simpler_log_put_out(state, record, size, anchor);
+    if (is_held) {
+        held.words[0] = ours & ~earlier.words[0];
+        if (!landed && held.words[0] != 0) {
+            while (simpler_log_sys_sigtimedwait(&held, NULL, &no_time) > 0) {
+            }
         }
+        simpler_log_sys_sigprocmask(SIMPLER_LOG_SIG_SETMASK, &former, NULL);
     }
-    simpler_log_sys_sigprocmask(SIMPLER_LOG_SIG_SETMASK, &former, NULL);
+    simpler_log_sys_setcancelstate(cancel_state, &cancel_state);
     return landed;
 }
 
 /* ---- Submission ------------------------------------------------------------------------------------------ */
 
-/* Whether there is no sink and nobody is making or unmaking one: before the first start, and from a quiesce
- * to the next start. The four looks are no snapshot; a record at the edge may be taken either way. */
-static inline int simpler_log_is_synchronous(SimplerHostLogState *state) {
-    return __atomic_load_n(&state->sink_owner_pid, __ATOMIC_ACQUIRE) == 0 &&
-           __atomic_load_n(&state->sink_enqueue, __ATOMIC_ACQUIRE) == NULL &&
-           __atomic_load_n(&state->sink_context, __ATOMIC_ACQUIRE) == NULL &&
-           (__atomic_load_n(&state->sink_producer_state, __ATOMIC_ACQUIRE) & SIMPLER_PRODUCERS_CLOSED) == 0;
+/* Where a record goes just now. */
+typedef enum simpler_log_way {
+    SIMPLER_LOG_REFUSED,     /* nowhere: a writer is being started or stopped, or it is another process's */
+    SIMPLER_LOG_SYNCHRONOUS, /* to the destination: before the first start, and from a quiesce to the next start */
+    SIMPLER_LOG_QUEUED       /* to the owner's callback */
+} simpler_log_way;
+
+/* The four looks are no snapshot; a record at the edge may be taken either way. */
+static inline simpler_log_way simpler_log_way_now(SimplerHostLogState *state, int32_t pid) {
+    int32_t owner = __atomic_load_n(&state->sink_owner_pid, __ATOMIC_ACQUIRE);
+    int has_callback = __atomic_load_n(&state->sink_enqueue, __ATOMIC_ACQUIRE) != NULL;
+    int has_context = __atomic_load_n(&state->sink_context, __ATOMIC_ACQUIRE) != NULL;
+    if ((__atomic_load_n(&state->sink_producer_state, __ATOMIC_ACQUIRE) & SIMPLER_PRODUCERS_CLOSED) != 0) {
+        return SIMPLER_LOG_REFUSED;
+    }
+    return owner == 0 && !has_callback && !has_context    ? SIMPLER_LOG_SYNCHRONOUS
+           : owner == pid && has_callback && has_context ? SIMPLER_LOG_QUEUED
+                                                         : SIMPLER_LOG_REFUSED;
 }
 
 /* Writes a rendered record on this thread. A loss is counted. */
 static inline int simpler_log_write_synchronously(SimplerHostLogState *state, const char *record, size_t size,
-                                                  int32_t anchor_pid) {
-    int landed = simpler_log_write_out(state, record, size, anchor_pid);
+                                                  const simpler_log_anchor *anchor) {
+    int landed = simpler_log_write_out(state, record, size, anchor);
     if (!landed) {
         simpler_log_count_drop(state, SIMPLER_DROP_OUTPUT_FAILED);
     }
@@ -661,11 +842,11 @@ static inline int simpler_log_write_synchronously(SimplerHostLogState *state, co
 
 /* Hands a record to the sink. A loss is counted, and counted before this thread leaves the section: a quiesce
  * that has seen everybody leave has every count. */
-static inline int simpler_log_enqueue(SimplerHostLogState *state, const char *record, size_t size,
+static inline int simpler_log_enqueue(SimplerHostLogState *state, int32_t pid, const char *record, size_t size,
                                       int32_t anchor_pid) {
     uint64_t before = __atomic_fetch_add(&state->sink_producer_state, 1, __ATOMIC_ACQUIRE);
     if ((before & SIMPLER_PRODUCERS_CLOSED) == 0 &&
-        __atomic_load_n(&state->sink_owner_pid, __ATOMIC_ACQUIRE) == simpler_log_pid()) {
+        __atomic_load_n(&state->sink_owner_pid, __ATOMIC_ACQUIRE) == pid) {
         SimplerHostLogEnqueueFn enqueue = __atomic_load_n(&state->sink_enqueue, __ATOMIC_ACQUIRE);
         void *context = __atomic_load_n(&state->sink_context, __ATOMIC_ACQUIRE);
         if (enqueue != NULL && context != NULL) {
@@ -677,12 +858,9 @@ static inline int simpler_log_enqueue(SimplerHostLogState *state, const char *re
     return 0;
 }
 
-static inline int simpler_log_submit_line(SimplerHostLogState *state, const char *record, size_t size,
-                                          int32_t anchor_pid) {
-    if (simpler_log_is_synchronous(state)) {
-        return simpler_log_write_synchronously(state, record, size, anchor_pid);
-    }
-    return simpler_log_enqueue(state, record, size, anchor_pid);
+/* Sets the anchor's word from one value to another, unless it has become a third. */
+static inline int simpler_log_turn_anchor(SimplerHostLogState *state, int32_t from, int32_t to) {
+    return __atomic_compare_exchange_n(&state->clock_anchor_pid, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 /* Emits the process's clock anchor, once; a lost one is tried again by the next record. The word is 0
@@ -690,38 +868,52 @@ static inline int simpler_log_submit_line(SimplerHostLogState *state, const char
 SIMPLER_LOG_SHARED void simpler_log_emit_anchor(SimplerHostLogState *state, int32_t pid);
 SIMPLER_LOG_SHARED void simpler_log_emit_anchor(SimplerHostLogState *state, int32_t pid) {
     char record[SIMPLER_LOG_RECORD_BYTES];
+    simpler_log_anchor anchor;
+    simpler_log_way way = simpler_log_way_now(state, pid);
     int32_t word = __atomic_load_n(&state->clock_anchor_pid, __ATOMIC_RELAXED);
-    int64_t mono_ns, wall_ns;
-    uint64_t thread;
-    int accepted;
     size_t size;
+    if (way == SIMPLER_LOG_REFUSED) {
+        return; /* It would be lost, and counted, too. Whoever starts the writer emits it first of all. */
+    }
     do {
         if (word == pid || word == -pid) {
+            int yields = 0;
+            while (way == SIMPLER_LOG_SYNCHRONOUS && yields < SIMPLER_LOG_ANCHOR_YIELDS &&
+                   __atomic_load_n(&state->clock_anchor_pid, __ATOMIC_ACQUIRE) == -pid) {
+                simpler_log_sys_sched_yield();
+                yields++;
+            }
             return;
         }
     } while (!__atomic_compare_exchange_n(&state->clock_anchor_pid, &word, -pid, 0, __ATOMIC_ACQ_REL,
                                           __ATOMIC_RELAXED));
-    mono_ns = simpler_log_monotonic_ns();
-    wall_ns = simpler_log_clock_ns(SIMPLER_LOG_CLOCK_REALTIME);
-    thread = simpler_log_sys_pthread_self();
-    size = simpler_log_encode_anchor(record, mono_ns, thread, pid, mono_ns, wall_ns);
-    /* Only the holder of the claim writes these. */
-    simpler_log_module.anchor_mono_ns = mono_ns;
-    simpler_log_module.anchor_wall_ns = wall_ns;
-    simpler_log_module.anchor_thread = thread;
-    accepted = simpler_log_submit_line(state, record, size, pid);
-    /* If the writer has meanwhile lost it, the word is 0 and stays. */
-    word = -pid;
-    __atomic_compare_exchange_n(&state->clock_anchor_pid, &word, accepted ? pid : 0, 0, __ATOMIC_ACQ_REL,
-                                __ATOMIC_RELAXED);
+    anchor.pid = pid;
+    anchor.mono_ns = simpler_log_monotonic_ns();
+    anchor.wall_ns = simpler_log_clock_ns(SIMPLER_LOG_CLOCK_REALTIME);
+    anchor.thread = simpler_log_sys_pthread_self();
+    size = simpler_log_encode_anchor(record, anchor.mono_ns, anchor.thread, pid, anchor.mono_ns, anchor.wall_ns);
+    if (way == SIMPLER_LOG_SYNCHRONOUS) {
+        simpler_log_turn_anchor(state, -pid,
+                                simpler_log_write_synchronously(state, record, size, &anchor) ? pid : 0);
+    } else if (simpler_log_turn_anchor(state, -pid, pid) &&
+               /* Done before it is handed in: should the writer lose it, the writer's 0 is the last word. */
+               !simpler_log_enqueue(state, pid, record, size, pid)) {
+        simpler_log_turn_anchor(state, pid, 0);
+    }
 }
 
-static inline void simpler_log_ensure_anchor(SimplerHostLogState *state) {
-    int32_t word = __atomic_load_n(&state->clock_anchor_pid, __ATOMIC_RELAXED);
+/* What comes before each record that is let through. Gives the pid. */
+static inline int32_t simpler_log_begin_record(SimplerHostLogState *state) {
     int32_t pid = simpler_log_pid();
-    if (word != pid && word != -pid && unified_log_enabled(SIMPLER_LOG_TIMING)) {
+    int32_t files_pid = __atomic_load_n(&simpler_log_module.files_pid, __ATOMIC_RELAXED);
+    if (files_pid != 0 && files_pid != pid) {
+        simpler_log_close_inherited(state, files_pid);
+    }
+    if (__atomic_load_n(&state->clock_anchor_pid, __ATOMIC_RELAXED) != pid &&
+        simpler_log_is_heard_by(state, SIMPLER_LOG_TIMING)) {
         simpler_log_emit_anchor(state, pid);
     }
+    return pid;
 }
 
 /* ---- The bodies of the functions ------------------------------------------------------------------------- */
@@ -730,18 +922,19 @@ SIMPLER_LOG_SHARED void simpler_log_emit_text(int32_t level, const char *func, c
                                               const char *fmt, va_list arguments);
 SIMPLER_LOG_SHARED void simpler_log_emit_text(int32_t level, const char *func, const char *file, int line_number,
                                               const char *fmt, va_list arguments) {
-    SimplerHostLogState *state = __atomic_load_n(&simpler_log_module.state, __ATOMIC_ACQUIRE);
+    SimplerHostLogState *state = simpler_log_state();
     int saved_errno = errno, length;
     char record[SIMPLER_LOG_RECORD_BYTES];
     /* A body that does not fit this does not fit the record either. */
     char body[SIMPLER_LOG_RECORD_BYTES + 1];
     const char *base;
+    int32_t pid;
     size_t size;
     level = simpler_log_round_record(level);
-    if (state == NULL || !unified_log_enabled(level)) {
+    if (!simpler_log_is_heard_by(state, level)) {
         return;
     }
-    simpler_log_ensure_anchor(state);
+    pid = simpler_log_begin_record(state);
     body[0] = 0;
     errno = saved_errno; /* for %m */
     length = vsnprintf(body, sizeof body, fmt == NULL ? "(null)" : fmt, arguments);
@@ -753,7 +946,11 @@ SIMPLER_LOG_SHARED void simpler_log_emit_text(int32_t level, const char *func, c
     }
     size = simpler_log_encode_text(record, simpler_log_monotonic_ns(), simpler_log_sys_pthread_self(), level,
                                    func == NULL ? "?" : func, file, line_number, body, size, length < 0);
-    simpler_log_submit_line(state, record, size, 0);
+    if (simpler_log_way_now(state, pid) == SIMPLER_LOG_SYNCHRONOUS) {
+        simpler_log_write_synchronously(state, record, size, NULL);
+    } else {
+        simpler_log_enqueue(state, pid, record, size, 0);
+    }
     errno = saved_errno;
 }
 
@@ -781,36 +978,39 @@ SIMPLER_LOG_DEFINE(unified_log_debug, SIMPLER_LOG_DEBUG)
 
 #if SIMPLER_HOST_STRACE
 
-static inline int unified_log_host_span_enabled(void) { return unified_log_enabled(SIMPLER_LOG_TIMING); }
+static inline int unified_log_host_span_enabled(void) { return simpler_log_is_heard(SIMPLER_LOG_TIMING); }
 
-SIMPLER_LOG_SHARED void simpler_log_emit_span(int64_t mono_ns, const SimplerHostSpan *span);
-SIMPLER_LOG_SHARED void simpler_log_emit_span(int64_t mono_ns, const SimplerHostSpan *span) {
-    SimplerHostLogState *state = __atomic_load_n(&simpler_log_module.state, __ATOMIC_ACQUIRE);
+SIMPLER_LOG_SHARED void simpler_log_emit_span(SimplerHostLogState *state, int64_t mono_ns,
+                                              const SimplerHostSpan *span);
+SIMPLER_LOG_SHARED void simpler_log_emit_span(SimplerHostLogState *state, int64_t mono_ns,
+                                              const SimplerHostSpan *span) {
     int saved_errno = errno;
     char record[SIMPLER_LOG_RECORD_BYTES];
     uint64_t thread;
+    int32_t pid;
     size_t size;
     /* Asked again: the threshold may have changed since the span was entered. */
-    if (state == NULL || !unified_log_host_span_enabled() || span->name == NULL || span->name[0] == 0) {
+    if (!simpler_log_is_heard_by(state, SIMPLER_LOG_TIMING) || span->name == NULL || span->name[0] == 0) {
         return;
     }
-    simpler_log_ensure_anchor(state);
+    pid = simpler_log_begin_record(state);
     thread = simpler_log_sys_pthread_self();
-    if (simpler_log_is_synchronous(state)) {
+    if (simpler_log_way_now(state, pid) == SIMPLER_LOG_SYNCHRONOUS) {
         int64_t tid = simpler_log_sys_syscall(SIMPLER_LOG_SYS_GETTID);
-        size = simpler_log_encode_span(record, mono_ns, thread, simpler_log_pid(), tid, span);
-        simpler_log_write_synchronously(state, record, size, 0);
+        size = simpler_log_encode_span(record, mono_ns, thread, pid, tid, span);
+        simpler_log_write_synchronously(state, record, size, NULL);
     } else {
         /* The callee fills in pid and tid. */
         size = simpler_log_encode_frame(record, mono_ns, thread, 0, 0, span);
-        simpler_log_enqueue(state, record, size, 0);
+        simpler_log_enqueue(state, pid, record, size, 0);
     }
     errno = saved_errno;
 }
 
 SIMPLER_LOG_SHARED void unified_log_host_span(const SimplerHostSpan *span) {
-    if (span != NULL && unified_log_host_span_enabled()) {
-        simpler_log_emit_span(simpler_log_monotonic_ns(), span);
+    SimplerHostLogState *state = simpler_log_state();
+    if (span != NULL && simpler_log_is_heard_by(state, SIMPLER_LOG_TIMING)) {
+        simpler_log_emit_span(state, simpler_log_monotonic_ns(), span);
     }
 }
 
@@ -842,6 +1042,12 @@ SIMPLER_LOG_SHARED void simpler_log_sanitise(SimplerHostLogState *state) {
     if (simpler_log_is_shut(state)) {
         __atomic_fetch_and(&state->sink_producer_state, ~SIMPLER_PRODUCERS_CLOSED, __ATOMIC_ACQ_REL);
     }
+    /* An anchor on stderr that this process has not made: its readings would be anything. */
+    anchor = __atomic_load_n(&state->clock_anchor_pid, __ATOMIC_ACQUIRE);
+    if (anchor != pid && anchor != -pid) {
+        anchor = pid;
+        __atomic_compare_exchange_n(&state->anchor_stderr_pid, &anchor, 0, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    }
     bound = __atomic_load_n(&state->log_directory_bound, __ATOMIC_ACQUIRE);
     if (bound == 1 && state->log_directory[0] != 0) {
         /* Readers stop here in any case. */
@@ -863,8 +1069,9 @@ SIMPLER_LOG_SHARED int simpler_host_log_adopt(SimplerHostLogState *state) {
         return SIMPLER_BIND_OFF_LADDER;
     }
     simpler_log_sanitise(state);
-    /* Refused where pages are larger or the kernel is older: then every pid is a syscall, which is only slower. */
-    if (simpler_log_sys_madvise(simpler_log_wiped_page, SIMPLER_LOG_PAGE_BYTES, SIMPLER_LOG_MADV_WIPEONFORK) == 0) {
+    /* Where pages are larger or the kernel is older every pid is a syscall, which is only slower. */
+    if (simpler_log_sys_getauxval(SIMPLER_LOG_AUX_PAGE_BYTES) <= SIMPLER_LOG_PAGE_BYTES &&
+        simpler_log_sys_madvise(simpler_log_wiped_page, SIMPLER_LOG_PAGE_BYTES, SIMPLER_LOG_MADV_WIPEONFORK) == 0) {
         __atomic_store_n(&simpler_log_module.has_wiped_page, 1, __ATOMIC_RELAXED);
     }
     __atomic_store_n(&simpler_log_module.state, state, __ATOMIC_RELEASE);
