@@ -249,8 +249,12 @@ fn remove_unfinished(rings: &Rings, name: &RingName) {
 /// sooner or later, and nobody's start waits for it.
 const SWEEP_RINGS_MAX: usize = 16;
 
-/// Removes rings of dead processes that hold nothing: everything accepted is written, and every loss is told. Only
-/// before this process has a ring. Waits for nobody, and says nothing.
+/// How long a dead process's ring is kept that holds nothing but spans that were open when it died: so long somebody
+/// may ask (`simpler stacks`) where it was.
+const OPEN_SPANS_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Removes rings of dead processes that hold nothing: everything accepted is written, every loss is told, and no
+/// span was open lately. Only before this process has a ring. Waits for nobody, and says nothing.
 pub(crate) fn sweep() {
     let Ok(Some(rings)) = Rings::open() else { return };
     let Ok(names) = rings.names() else { return };
@@ -278,7 +282,18 @@ fn is_dead_and_empty(rings: &Rings, name: &RingName) -> Result<Option<RingFile>,
     // Once more: until the lock was taken it may have lived.
     let is_left =
         !ring.is_removed().map_err(Flaw::Unreadable)? && is_empty(&*ring.read_first(parts::HEAD_BYTES)?);
-    Ok(is_left.then_some(ring))
+    if !is_left {
+        return Ok(None);
+    }
+    let is_recent = ring.age().is_some_and(|age| age < OPEN_SPANS_KEPT);
+    if is_recent {
+        let mut is_open = false;
+        ring.read()?.stacks.for_each(|_, _, _| is_open = true);
+        if is_open {
+            return Ok(None);
+        }
+    }
+    Ok(Some(ring))
 }
 
 fn total(by_reason: &[u64]) -> u64 {

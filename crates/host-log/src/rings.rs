@@ -222,6 +222,11 @@ impl RingFile {
         Ok(region)
     }
 
+    /// How long ago the file was made or last written to by a call; `None` where that cannot be told.
+    pub(crate) fn age(&self) -> Option<std::time::Duration> {
+        self.file.metadata().ok()?.modified().ok()?.elapsed().ok()
+    }
+
     /// Reads what is at `offset` of a ring that [`RingFile::read_first`] found whole.
     pub(crate) fn sample(&self, bytes: &mut [u8], offset: usize) -> io::Result<()> {
         self.file.read_exact_at(bytes, offset as u64)

@@ -453,3 +453,30 @@ fn a_process_that_starts_removes_dead_rings_that_hold_nothing_and_no_others() {
         assert_eq!(said(&lines_of(dir.path(), full)), numbers(3));
     });
 }
+
+#[test]
+fn a_start_leaves_a_ring_that_shows_where_its_process_was() {
+    in_own_process("a_start_leaves_a_ring_that_shows_where_its_process_was", || {
+        let dir = tempfile::tempdir().unwrap();
+        killed(Some(dir.path()), || {
+            std::mem::forget(log::span!("hangs.here"));
+            say(3);
+            log::flush(DRAIN).unwrap();
+        });
+        let ring = rings();
+        assert_eq!(ring.len(), 1);
+        let start = || {
+            reap(fork(|| {
+                log::init(&Config { directory: Some(dir.path()), ..Config::default() }).unwrap();
+                log::close(DRAIN);
+            }));
+        };
+        start();
+        assert_eq!(rings(), ring, "nothing is to be recovered, but a span is open");
+        // A day later nobody will ask.
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(25 * 60 * 60);
+        std::fs::File::open(&ring[0]).unwrap().set_modified(old).unwrap();
+        start();
+        assert_eq!(rings(), Vec::<PathBuf>::new());
+    });
+}
