@@ -458,7 +458,8 @@ fn a_process_that_starts_removes_dead_rings_that_hold_nothing_and_no_others() {
 fn a_start_leaves_a_ring_that_shows_where_its_process_was() {
     in_own_process("a_start_leaves_a_ring_that_shows_where_its_process_was", || {
         let dir = tempfile::tempdir().unwrap();
-        killed(Some(dir.path()), || {
+        support::fork_to_die(|| {
+            log::init(&Config { directory: Some(dir.path()), ..Config::default() }).unwrap();
             std::mem::forget(log::span!("hangs.here"));
             say(3);
             log::flush(DRAIN).unwrap();
