@@ -326,7 +326,16 @@ extern "C" fn __tsan_default_options() -> *const std::ffi::c_char {
 /// Whether this is built with ThreadSanitizer: instrumented code calls a function of that name. The name is put
 /// together here, or this very text would be found.
 pub(crate) fn is_under_thread_sanitizer() -> bool {
-    let name = ["__tsan", "func", "entry"].join("_");
+    calls_function(["__tsan", "func", "entry"])
+}
+
+/// As [`is_under_thread_sanitizer`], for either sanitizer.
+pub(crate) fn is_under_a_sanitizer() -> bool {
+    is_under_thread_sanitizer() || calls_function(["__asan", "report", "load1"])
+}
+
+fn calls_function(name: [&str; 3]) -> bool {
+    let name = name.join("_");
     let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     program.windows(name.len()).any(|window| window == name.as_bytes())
 }
