@@ -1,20 +1,27 @@
 //! The host logger: spans and text records of one process, written whole or counted as lost, at the cost of
 //! a copy.
 //!
-//! A record is encoded in place (512 bytes, no allocation), claimed a slot in a ring of 4096, and written by
-//! one background thread to `host.<pid>.log` or stderr. The thread that emits it does no I/O, takes no lock
-//! and waits for nobody; what does not fit is dropped, counted by reason, and told in the log itself.
+//! A record is a frame of fields (512 bytes, no allocation) that is copied into a claimed slot of a ring of 4096,
+//! and rendered and written by one background thread to `host.<pid>.log` or stderr. The thread that emits it does no
+//! I/O, takes no lock and waits for nobody; what does not fit is dropped, counted by reason, and told in the log
+//! itself.
 //!
 //! How the pieces fit:
 //!
-//! - `emit` encodes and submits, `span` and `macros` are what users call;
-//! - `queue`, `admission` and `wake` are the lock-free middle, `anchor` the claim of the clock anchor; they
-//!   take their atomics from `sync`, so that `tests/loom.rs` runs this same code under loom;
-//! - `writer` empties the ring into a `destination`;
-//! - `fork` is the writer's life: start, flush, quiesce, close, and what a child inherits.
+//! - `emit` encodes and submits, `span` and `macros` are what users call; `log_facade` and `tracing_layer` are what
+//!   users of those crates call, behind features;
+//! - `identity` and `thread` are what a process and a thread know of themselves without asking the kernel;
+//! - `queue`, `admission` and `wake` are the lock-free middle, `anchor` and `directory` the claims of the clock anchor
+//!   and of the destination; they take their atomics from `sync`, so that `tests/loom.rs` runs this same code under
+//!   loom;
+//! - `region` is the memory that all of that lies in, a file that outlives the process; `stack` the open spans in it,
+//!   `ticks` the processor's counter as a clock;
+//! - `writer` empties the ring into a `destination`; `anchor_record` is the anchor's text;
+//! - `fork` is the writer's life: start, flush, quiesce, close, and what a child inherits;
+//! - `rings`, `recover` and `open_spans` look at the regions of other processes, living and dead.
 //!
 //! The state that all of it works on is the C-visible [`SimplerHostLogState`], so that other shared objects
-//! of the process can submit to the same ring.
+//! of the process can submit to the same ring; `binding` is how a copy of this logger in one of them does.
 //!
 //! ```
 //! use std::time::Duration;
