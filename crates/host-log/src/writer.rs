@@ -66,15 +66,16 @@ impl Region {
     }
 
     /// Stores the number of pending records where other modules can read it. Whoever stores looks again: of several
-    /// that do at once the last one leaves the right number.
+    /// that do at once the last one leaves the right number. Reserved positions count until the writer, at rest, has
+    /// taken them back: to tell them apart would mean to look at slots that others are just filling.
     pub(crate) fn refresh_pending(&self, state: &SimplerHostLogState) {
         /// Enough for those that meet here; a number that changes all the time is refreshed by who changes it.
         const LOOKS: u32 = 8;
         for _ in 0..LOOKS {
-            let pending = self.ring.pending();
+            let unfinished = self.ring.unfinished();
             // ORDERING: AcqRel: the look that follows comes after it.
-            state.pending_record_count.swap(pending, Ordering::AcqRel);
-            if self.ring.pending() == pending {
+            state.pending_record_count.swap(unfinished, Ordering::AcqRel);
+            if self.ring.unfinished() == unfinished {
                 return;
             }
         }
