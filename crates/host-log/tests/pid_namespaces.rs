@@ -67,3 +67,40 @@ fn processes_of_the_same_pid_tear_and_lose_nothing_of_each_others() {
         assert_eq!(tally::anchors(&lines).len(), 2, "each its own");
     });
 }
+
+#[test]
+fn a_child_that_has_its_parents_pid_is_still_another_process() {
+    in_own_process("a_child_that_has_its_parents_pid_is_still_another_process", || {
+        for quiesces in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            reap(fork(|| {
+                if let Err(error) = enter_namespace() {
+                    return eprintln!("skipped: a pid namespace cannot be had: {error}");
+                }
+                reap(fork(|| {
+                    log::init(&Config { directory: Some(dir.path()), ..Config::default() }).unwrap();
+                    log::log_warn!("parent id=1");
+                    if quiesces {
+                        log::prepare_to_fork(DRAIN).unwrap();
+                    } else {
+                        log::flush(DRAIN).unwrap();
+                    }
+                    if enter_namespace().is_err() {
+                        return eprintln!("skipped: a second pid namespace cannot be had");
+                    }
+                    let open = span!("across", id = 2);
+                    reap(fork(|| {
+                        assert_eq!(log::pid(), 1, "as its parent");
+                        drop(open);
+                        log::log_warn!("child id=3");
+                        let refused = if quiesces { 0 } else { 2 };
+                        assert_eq!(tally::only(DropReason::NotAdmitted, &log::counts()), refused);
+                        log::start_writer().unwrap();
+                        log::log_warn!("child id=4");
+                        log::close(DRAIN);
+                    }));
+                }));
+            }));
+        }
+    });
+}

@@ -273,3 +273,31 @@ fn a_bind_puts_right_what_would_mute_the_log_or_send_it_astray() {
         assert_eq!(said, ["anchor", "plugin 1", "anchor", "plugin 2", "anchor", "plugin 2"]);
     });
 }
+
+#[test]
+fn a_bound_copy_never_stops_a_writer_that_it_does_not_own() {
+    with_two_copies("a_bound_copy_never_stops_a_writer_that_it_does_not_own", || {
+        let dir = log_to_folder();
+        log::set_threshold(Threshold::INFO);
+        let plugin = Plugin::loaded_and_bound();
+        let writers = || {
+            let names = std::fs::read_dir("/proc/self/task")
+                .unwrap()
+                .map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).unwrap_or_default());
+            names.filter(|name| name.trim_end() == "simpler-log").count()
+        };
+        assert_eq!(plugin.ask("plugin_quiesce"), 0, "a writer lives");
+        assert_eq!(writers(), 1);
+        plugin.text(1);
+        log::start_writer().unwrap();
+        assert_eq!(writers(), 1);
+        log::prepare_to_fork(DRAIN).unwrap();
+        assert_eq!(plugin.ask("plugin_quiesce"), 1);
+        log::start_writer().unwrap();
+        plugin.text(2);
+        log::close(DRAIN);
+        let lines = lines_of(dir.path(), log::pid());
+        assert_eq!(lines.iter().filter(|line| line.contains(" from the plugin ")).count(), 2);
+        assert_eq!(log::counts().dropped, 0);
+    });
+}

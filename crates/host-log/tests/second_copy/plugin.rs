@@ -55,3 +55,11 @@ fn verdict(outcome: Result<(), log::Error>) -> c_int {
 pub extern "C" fn plugin_flush() -> c_int {
     c_int::from(log::flush(Duration::from_secs(20)).is_ok())
 }
+
+/// Tries to stop the writer, as an owner would before a fork; 1 if it says that it may fork.
+#[unsafe(no_mangle)]
+pub extern "C" fn plugin_quiesce() -> c_int {
+    let outcome = log::prepare_to_fork(Duration::from_millis(100));
+    log::close(Duration::from_millis(100));
+    c_int::from(outcome.is_ok())
+}
