@@ -763,6 +763,44 @@ fn a_child_closes_the_file_that_a_thread_of_its_parent_had_open() {
 }
 
 #[test]
+fn children_forked_while_threads_write_at_once_keep_no_file_of_their_parent() {
+    in_own_process("children_forked_while_threads_write_at_once_keep_no_file_of_their_parent", || {
+        let plugin = Plugin::load();
+        let folder = tempfile::tempdir().unwrap();
+        let state = lone_state(Threshold::WARN);
+        bind_directory(state, folder.path());
+        assert_eq!(plugin.bind(state), 0);
+        let open = || {
+            let all = std::fs::read_dir("/proc/self/fd").unwrap();
+            let links = all.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+            links.filter(|file| file.starts_with(folder.path())).count()
+        };
+        let inherited = &shared_words()[0];
+        let (is_over, mut children) = (AtomicI32::new(0), Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    while is_over.load(Ordering::Relaxed) == 0 {
+                        plugin.log_many(0, 10);
+                    }
+                });
+            }
+            for _ in 0..100 {
+                children.push(fork(|| {
+                    inherited.fetch_add(open() as u64, Ordering::Relaxed);
+                    plugin.log_many(0, 1);
+                    assert_eq!(open(), 0);
+                }));
+            }
+            is_over.store(1, Ordering::Relaxed);
+        });
+        children.into_iter().for_each(reap);
+        assert!(inherited.load(Ordering::Relaxed) > 0, "no child had a file");
+        assert_eq!(lost(state), [0; 4]);
+    });
+}
+
+#[test]
 fn readings_of_an_anchor_that_nobody_has_written_are_not_repeated() {
     in_own_process("readings_of_an_anchor_that_nobody_has_written_are_not_repeated", || {
         let plugin = Plugin::load();

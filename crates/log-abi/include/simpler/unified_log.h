@@ -144,6 +144,7 @@ extern long simpler_log_sys_syscall(long, ...) __asm__("syscall");
 extern unsigned long simpler_log_sys_pthread_self(void) __asm__("pthread_self");
 extern int simpler_log_sys_open(const char *, int, ...) __asm__("open");
 extern int simpler_log_sys_close(int) __asm__("close");
+extern int simpler_log_sys_fcntl(int, int, ...) __asm__("fcntl");
 extern long simpler_log_sys_write(int, const void *, size_t) __asm__("write");
 extern long simpler_log_sys_lseek(int, long, int) __asm__("lseek");
 extern int simpler_log_sys_ftruncate(int, long) __asm__("ftruncate");
@@ -195,6 +196,9 @@ enum {
     SIMPLER_LOG_STATX_TYPE_AND_INODE = 0x101,
     SIMPLER_LOG_MODE_TYPE = 0170000,
     SIMPLER_LOG_MODE_REGULAR = 0100000,
+    SIMPLER_LOG_GET_FLAGS = 3,
+    SIMPLER_LOG_FLAGS_OF_A_LOG = 1 | 02000,   /* O_WRONLY O_APPEND, among */
+    SIMPLER_LOG_FLAGS_ASKED_FOR = 3 | 02000, /* O_ACCMODE O_APPEND */
     SIMPLER_LOG_SEEK_SET = 0,
     SIMPLER_LOG_SEEK_CUR = 1,
     SIMPLER_LOG_SEEK_END = 2,
@@ -223,8 +227,7 @@ enum {
     SIMPLER_LOG_SPAN_FRAME = 1,     /* the first byte of a span frame */
     SIMPLER_LOG_FRAME_HEAD_BYTES = 68,
     SIMPLER_LOG_PAGE_BYTES = 4096,
-    /* Files that threads which write by themselves may have open at once and still have closed in a child. */
-    SIMPLER_LOG_FILES = 16,
+    SIMPLER_LOG_DESCRIPTORS = 1024, /* of which it is noted that they meant a log file; what is usual as a limit */
     /* How often such a thread yields while another one writes the anchor, which comes first. A write takes some
      * us; the bound is for a destination that does not move. */
     SIMPLER_LOG_ANCHOR_YIELDS = 10000,
@@ -240,15 +243,17 @@ typedef struct simpler_log_module_words {
     const int32_t *threshold;   /* the state's, or `muted` until bound: one comparison is all a muted call costs */
     int32_t muted;
     int32_t has_wiped_page; /* the kernel zeroes simpler_log_wiped_page in every child */
-    /* The log files that threads of process files_pid have open just now: descriptor + 1, or 0. FORK: a child
-     * inherits the descriptors with the words, and closes them at its first record. */
+    /* The descriptors that meant a log file in process files_pid at some time, one bit each, and how many threads are
+     * about to note one. FORK: a child may have inherited some, and at its first record closes those that still mean
+     * it. */
     int32_t files_pid;
-    int32_t files[SIMPLER_LOG_FILES];
+    int32_t files_opening;
+    uint64_t files[SIMPLER_LOG_DESCRIPTORS / 64];
 } simpler_log_module_words;
 
 extern SIMPLER_LOG_SHARED simpler_log_module_words simpler_log_module;
 SIMPLER_LOG_SHARED simpler_log_module_words simpler_log_module = {
-    NULL, &simpler_log_module.muted, SIMPLER_LOG_NUL, 0, 0, {0}};
+    NULL, &simpler_log_module.muted, SIMPLER_LOG_NUL, 0, 0, 0, {0}};
 
 /* The pid, remembered: getpid costs more than a whole record. A page of its own, because that is what
  * MADV_WIPEONFORK works on; the kernel zeroes it in every child, however the child was made. Where pages are larger
@@ -661,42 +666,56 @@ SIMPLER_LOG_SHARED void simpler_log_path(SimplerHostLogState *state, int32_t pid
     name.out[name.size] = 0;
 }
 
-/* Notes an open file for a child that is forked meanwhile; NULL if too many are open. A child that is forked between
- * the opening and this, or while the kernel copies a process whose file is being closed, keeps the descriptor, until
- * it becomes another program; that costs it a number and nothing else. */
-static inline int32_t *simpler_log_note_file(int descriptor, int32_t pid) {
-    size_t at;
-    for (at = 0; at < SIMPLER_LOG_FILES; at++) {
-        int32_t nothing = 0;
-        if (__atomic_compare_exchange_n(&simpler_log_module.files[at], &nothing, descriptor + 1, 0, __ATOMIC_RELAXED,
-                                        __ATOMIC_RELAXED)) {
-            __atomic_store_n(&simpler_log_module.files_pid, pid, __ATOMIC_RELAXED);
-            return &simpler_log_module.files[at];
-        }
+/* Opens the process's log file, and notes it for a child that is forked meanwhile. It stays noted when it is closed: the
+ * kernel copies the descriptors before it copies the memory, so a file can be open in a child that was closed in its
+ * memory. */
+SIMPLER_LOG_SHARED int simpler_log_open(SimplerHostLogState *state, int32_t pid);
+SIMPLER_LOG_SHARED int simpler_log_open(SimplerHostLogState *state, int32_t pid) {
+    char path[SIMPLER_LOG_PATH_BYTES];
+    int descriptor;
+    simpler_log_path(state, pid, path);
+    __atomic_store_n(&simpler_log_module.files_pid, pid, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&simpler_log_module.files_opening, 1, __ATOMIC_ACQ_REL);
+    descriptor = simpler_log_sys_open(path, SIMPLER_LOG_OPEN_APPEND, 0666);
+    if (descriptor >= 0 && descriptor < SIMPLER_LOG_DESCRIPTORS) {
+        __atomic_fetch_or(&simpler_log_module.files[descriptor / 64], UINT64_C(1) << (descriptor % 64),
+                          __ATOMIC_RELAXED);
     }
-    return NULL;
+    __atomic_fetch_sub(&simpler_log_module.files_opening, 1, __ATOMIC_ACQ_REL);
+    return descriptor;
 }
 
-/* In a child: closes the files that threads of process `parent` had open when it was forked, if the numbers still
- * mean them. */
+/* Whether a descriptor is one that a module opened of the file `log`. */
+static inline int simpler_log_means(int descriptor, const struct simpler_log_statx *log) {
+    struct simpler_log_statx found;
+    int flags = simpler_log_sys_fcntl(descriptor, SIMPLER_LOG_GET_FLAGS);
+    return flags >= 0 && (flags & SIMPLER_LOG_FLAGS_ASKED_FOR) == SIMPLER_LOG_FLAGS_OF_A_LOG &&
+           simpler_log_look_at(descriptor, "", &found) && found.inode == log->inode &&
+           found.dev_major == log->dev_major && found.dev_minor == log->dev_minor;
+}
+
+/* In a child: closes what it inherited of the files that threads of process `parent` wrote by themselves. */
 SIMPLER_LOG_SHARED void simpler_log_close_inherited(SimplerHostLogState *state, int32_t parent);
 SIMPLER_LOG_SHARED void simpler_log_close_inherited(SimplerHostLogState *state, int32_t parent) {
     char path[SIMPLER_LOG_PATH_BYTES];
-    struct simpler_log_statx of_parent, found;
-    size_t at;
-    int is_there;
+    struct simpler_log_statx log;
+    int descriptor, is_there;
+    uint64_t all;
     if (!__atomic_compare_exchange_n(&simpler_log_module.files_pid, &parent, 0, 0, __ATOMIC_RELAXED,
                                      __ATOMIC_RELAXED)) {
         return;
     }
+    /* Somebody was about to note one: it may be any. */
+    all = __atomic_exchange_n(&simpler_log_module.files_opening, 0, __ATOMIC_ACQ_REL) != 0 ? UINT64_MAX : 0;
     simpler_log_path(state, parent, path);
-    is_there = simpler_log_look_at(-1, path, &of_parent);
-    for (at = 0; at < SIMPLER_LOG_FILES; at++) {
-        int descriptor = __atomic_exchange_n(&simpler_log_module.files[at], 0, __ATOMIC_RELAXED) - 1;
-        if (is_there && descriptor >= 0 && simpler_log_look_at(descriptor, "", &found) &&
-            found.inode == of_parent.inode && found.dev_major == of_parent.dev_major &&
-            found.dev_minor == of_parent.dev_minor) {
-            simpler_log_sys_close(descriptor);
+    is_there = simpler_log_look_at(-1, path, &log);
+    for (descriptor = 0; descriptor < SIMPLER_LOG_DESCRIPTORS; descriptor += 64) {
+        uint64_t bits = __atomic_exchange_n(&simpler_log_module.files[descriptor / 64], 0, __ATOMIC_ACQUIRE) | all;
+        for (; bits != 0; bits &= bits - 1) {
+            int inherited = descriptor + __builtin_ctzll(bits);
+            if (is_there && simpler_log_means(inherited, &log)) {
+                simpler_log_sys_close(inherited);
+            }
         }
     }
 }
@@ -747,8 +766,7 @@ SIMPLER_LOG_SHARED int simpler_log_put_out(SimplerHostLogState *state, const cha
                                            const simpler_log_anchor *anchor);
 SIMPLER_LOG_SHARED int simpler_log_put_out(SimplerHostLogState *state, const char *record, size_t size,
                                            const simpler_log_anchor *anchor) {
-    char path[SIMPLER_LOG_PATH_BYTES];
-    int32_t pid = simpler_log_pid(), *note;
+    int32_t pid = simpler_log_pid();
     int descriptor, is_locked, landed;
     if (!simpler_log_is_directory_bound(state)) {
         landed = simpler_log_write_stderr(record, size);
@@ -757,20 +775,15 @@ SIMPLER_LOG_SHARED int simpler_log_put_out(SimplerHostLogState *state, const cha
         }
         return landed;
     }
-    simpler_log_path(state, pid, path);
-    descriptor = simpler_log_sys_open(path, SIMPLER_LOG_OPEN_APPEND, 0666);
+    descriptor = simpler_log_open(state, pid);
     if (descriptor < 0) {
         return 0;
     }
-    note = simpler_log_note_file(descriptor, pid);
     is_locked = simpler_log_lock(descriptor);
     landed = simpler_log_repeat_anchor(state, pid, descriptor, is_locked) &&
              simpler_log_append(descriptor, is_locked, record, size);
     if (is_locked) {
         simpler_log_unlock(descriptor);
-    }
-    if (note != NULL) {
-        __atomic_store_n(note, 0, __ATOMIC_RELAXED);
     }
     simpler_log_sys_close(descriptor);
     return landed;
