@@ -91,6 +91,11 @@ const LOOK_EVERY_NS: i64 = 200_000;
 fn sanitise(state: &SimplerHostLogState, pid: i32) {
     // "This process's anchor is being emitted", for ever.
     settle(&state.clock_anchor_pid, -pid, 0);
+    // Readings of an anchor that this process never made.
+    let anchor = state.clock_anchor_pid.load(Ordering::Relaxed);
+    if anchor != pid && anchor != -pid {
+        let _ = state.anchor_stderr_pid.compare_exchange(pid, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
     let bound = &state.log_directory_bound;
     let is_a_word =
         [directory::UNBOUND, directory::BINDING, directory::BOUND].contains(&bound.load(Ordering::Relaxed));

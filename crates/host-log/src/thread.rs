@@ -122,7 +122,8 @@ impl Thread {
         let index = self.taken.get();
         let frame = stack.frame(index)?;
         self.taken.set(index + 1);
-        // The place is taken before it is written to, for a signal handler on this thread.
+        // ORDERING: SeqCst for the compiler alone: the place is taken before it is written to, for a signal handler on
+        // this thread.
         compiler_fence(Ordering::SeqCst);
         Some((stack, index, frame))
     }
@@ -142,6 +143,7 @@ impl Thread {
     // HOT: a store.
     #[inline(always)]
     pub(crate) fn give_back_place(&self, index: u32) {
+        // ORDERING: SeqCst for the compiler alone: the place is given back after the last look at it.
         compiler_fence(Ordering::SeqCst);
         self.taken.set(index);
     }

@@ -81,7 +81,7 @@ impl HostLog {
     /// ns of the first span after a pause in which the writer went to sleep: it makes the call that wakes it.
     pub(crate) fn span_after_idle_ns(&mut self) -> Result<f64, Failure> {
         self.settle()?;
-        std::thread::sleep(IDLE);
+        std::thread::park_timeout(IDLE);
         let _run = log::Invocation::begin("simpler_run", CALLABLE);
         Ok(each_ns(1, |_| {
             let _span = log::span!("simpler_run.bind");
