@@ -73,6 +73,7 @@ pub unsafe fn bind_state(state: *mut SimplerHostLogState) -> c_int {
     identity::map_life_page();
     // SAFETY: no preconditions.
     sanitise(words, unsafe { libc::getpid() });
+    identity::clear_ready();
     // ORDERING: Release pairs with the Acquire in `state`.
     STATE.store(state, Ordering::Release);
     BOUND

@@ -11,6 +11,7 @@ use simpler_record_format::{Location, RECORD_BYTES, SpanFields};
 use crate::admission::Gate;
 use crate::anchor::AnchorClaim;
 use crate::destination::{self, Output};
+use crate::identity::clear_ready;
 use crate::region::Region;
 use crate::thread::{self, Thread};
 use crate::{anchor_record, is_bound, state, ticks};
@@ -42,9 +43,14 @@ pub fn log(level: Level, func: &str, location: Option<Location<'_>>, body: fmt::
         frame.push(b"~");
     }
     thread::with(|thread| {
-        thread.refresh();
-        ensure_anchor(thread);
-        let way = Way::now(thread);
+        let way = match thread.ready() {
+            Some(region) => Way::Queue(region),
+            None => {
+                thread.refresh();
+                ensure_anchor(thread);
+                Way::now(thread)
+            }
+        };
         let is_ticks = matches!(way, Way::Queue(_)) && thread.reads_ticks();
         let record = frame.finish(thread.now(is_ticks), is_ticks, thread.handle());
         submit_by(way, thread, record, 0);
@@ -71,7 +77,11 @@ pub(crate) fn span(mono_ns: i64, span: SpanFields<'_>) {
 // HOT: one load once it is done.
 #[inline]
 pub(crate) fn ensure_anchor(thread: &Thread) {
-    if !AnchorClaim::new(&state().clock_anchor_pid).is_done(thread.pid()) && enabled(Level::Timing) {
+    if AnchorClaim::new(&state().clock_anchor_pid).is_done(thread.pid()) {
+        if is_queued(thread) {
+            thread.set_ready();
+        }
+    } else if enabled(Level::Timing) {
         try_anchor(thread);
     }
 }
@@ -130,6 +140,7 @@ fn queue_anchor(pid: i32, submit: impl FnOnce(&[u8]) -> bool) {
     claim.finish(pid);
     if !submit(&record[..size]) {
         claim.undo(pid);
+        clear_ready();
     }
 }
 
@@ -189,7 +200,7 @@ pub(crate) fn submit(thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
 
 // HOT: a claim and a copy once the writer runs.
 #[inline]
-fn submit_by(way: Way, thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
+pub(crate) fn submit_by(way: Way, thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
     match way {
         Way::Queue(region) => accept(region, thread, record, anchor_pid, |_| ()),
         Way::Bound => hand_in(record, anchor_pid),
@@ -211,7 +222,7 @@ pub(crate) fn accept(
     anchor_pid: i32,
     amend: impl FnOnce(&mut [u8]),
 ) -> bool {
-    match thread.with_run(|run| region.ring.claim(run)) {
+    match thread.claim(region) {
         Ok(claim) => {
             let passed_mark = claim.passed_mark();
             region.ring.publish(claim, record, anchor_pid, amend);

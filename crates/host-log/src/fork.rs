@@ -27,7 +27,7 @@ use crate::admission::Gate;
 use crate::directory::DirectoryClaim;
 use crate::emit::{begin_queue, enabled, ensure_anchor, set_threshold, try_write_synchronously};
 use crate::error::{DrainTimeout, Error, ErrorKind};
-use crate::identity::{begin_life, map_life_page, monotonic_ns, pid, thread_handle};
+use crate::identity::{begin_life, clear_ready, map_life_page, monotonic_ns, pid, thread_handle};
 use crate::region::{self, Region};
 use crate::sync::{Ordering, register_heavy_barrier};
 use crate::writer::{enqueue, writer_main};
@@ -314,6 +314,7 @@ fn quiesce(timeout: Duration, for_good: bool) -> Result<(), DrainTimeout> {
         }
     }
     gate.close();
+    clear_ready();
     if let Some(region) = Region::current() {
         region.ring.close();
         let is_drained = || gate.producers() == 0 && region.ring.unfinished() == 0;

@@ -9,7 +9,18 @@
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 /// FORK: the page's address is the parent's, its content is zero in the child, so `pid` asks again there.
-static LIFE_PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
+static LIFE_PAGE: AtomicPtr<LifePage> = AtomicPtr::new(core::ptr::null_mut());
+
+/// What lies in the page that the kernel wipes in a child.
+#[repr(C)]
+struct LifePage {
+    /// The pid and the number of the region; 0 in a child that has not noticed yet.
+    life: AtomicU64,
+    /// The life whose records go straight into the queue: a writer of this module's runs, and the anchor is out. Who
+    /// finds its own life here need not look at anything else. It may be out of date for a moment; then the queue is
+    /// closed, and who finds that looks at everything.
+    ready: AtomicU64,
+}
 
 /// One region, in the upper half of the word.
 const ONE_REGION: u64 = 1 << 32;
@@ -39,8 +50,8 @@ pub(crate) fn map_life_page() {
     let pid = unsafe { libc::getpid() };
     KNOWN_AS.store(pid, Ordering::Relaxed);
     // Named before others see it: an empty word beside a known pid means a child.
-    // SAFETY: the page is zeroed memory, longer than the word and aligned for it, and nobody else has its address.
-    unsafe { &*page.cast::<AtomicU64>() }.store(u64::from(pid.cast_unsigned()), Ordering::Relaxed);
+    // SAFETY: the page is zeroed memory, longer than its words and aligned for them, and nobody else has its address.
+    unsafe { &*page.cast::<LifePage>() }.life.store(u64::from(pid.cast_unsigned()), Ordering::Relaxed);
     // SAFETY: `page` is the mapping made above, of that size.
     let wiped = unsafe { libc::madvise(page, page_bytes, libc::MADV_WIPEONFORK) } == 0;
     // ORDERING: AcqRel; Release pairs with the Acquire load in `life`: who sees the address sees the mapping.
@@ -54,20 +65,43 @@ pub(crate) fn map_life_page() {
     }
 }
 
-#[inline]
-fn life_word() -> Option<&'static AtomicU64> {
+#[inline(always)]
+fn life_page() -> Option<&'static LifePage> {
     // ORDERING: Acquire pairs with the Release in `map_life_page`.
     let page = LIFE_PAGE.load(Ordering::Acquire);
     // SAFETY: null, or a page that `map_life_page` mapped and that is never unmapped; its content is at all
-    // times a valid AtomicU64, zeroed or stored below.
+    // times valid words, zeroed or stored below.
     unsafe { page.as_ref() }
+}
+
+fn life_word() -> Option<&'static AtomicU64> {
+    life_page().map(|page| &page.life)
+}
+
+/// Whether the life is the one whose records go straight into the queue.
+// HOT: two loads.
+#[inline(always)]
+pub(crate) fn is_ready(life: u64) -> bool {
+    life_page().is_some_and(|page| page.ready.load(Ordering::Relaxed) == life) && life != 0
+}
+
+/// This life's records go straight into the queue from now on.
+pub(crate) fn set_ready(life: u64) {
+    if let Some(page) = life_page() {
+        page.ready.store(life, Ordering::Relaxed);
+    }
+}
+
+/// Every record looks for its way by itself again.
+pub(crate) fn clear_ready() {
+    set_ready(0);
 }
 
 /// The process and its region as one number; 0 in a child that has not noticed yet, and where there is no page.
 // HOT: two loads.
 #[inline]
 pub(crate) fn life() -> u64 {
-    life_word().map_or(0, |word| word.load(Ordering::Relaxed))
+    life_page().map_or(0, |page| page.life.load(Ordering::Relaxed))
 }
 
 /// As [`life`], for who goes on to look at the region: it is this life's or a later one's.

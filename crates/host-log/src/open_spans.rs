@@ -422,11 +422,9 @@ struct Frame {
 }
 
 impl Frame {
-    /// The frame in `bytes`, as if the span was closed at the moment at which it was opened; `None` if it cannot be
-    /// one.
+    /// The frame in `bytes`; `None` if it cannot be one.
     fn new(mut bytes: [u8; OPEN_FRAME_BYTES]) -> Option<Frame> {
-        let start = frame::start_of(&bytes);
-        let length = frame::end_span(&mut bytes, start, 0);
+        let length = frame::open_length(&bytes);
         // What is behind it was left by longer names.
         bytes.get_mut(length..)?.fill(0);
         Some(Frame { bytes, length })
@@ -525,17 +523,6 @@ mod tests {
         assert_eq!(picture_of(std::slice::from_ref(&free)).0, None);
         let samples: Vec<Sample> = [one, other, free].into_iter().cycle().take(48).collect();
         assert_eq!(picture_of(&samples).0, None);
-    }
-
-    #[test]
-    fn what_a_closing_span_has_written_makes_no_difference() {
-        let mut bytes = [0; OPEN_FRAME_BYTES];
-        frame::set_thread(&mut bytes, 1, 2, 3);
-        frame::begin_span(&mut bytes, frame::SPAN_FRAME, 4, 5, 0, 7, b"a.name");
-        let open = Frame::new(bytes);
-        frame::end_span(&mut bytes, 99, 193);
-        assert_eq!(Frame::new(bytes), open);
-        assert_eq!(open.unwrap().name().unwrap(), "a.name");
     }
 
     #[test]

@@ -171,6 +171,11 @@ impl Run {
         Self { next: 0, end: 0, wanted: 1 }
     }
 
+    /// Whether nothing is reserved and the next claim takes one position.
+    pub const fn is_single(&self) -> bool {
+        self.next >= self.end && self.wanted == 1
+    }
+
     /// Nothing reserved, of a thread that has just lost a claim.
     pub const fn wanting_more() -> Self {
         Self { next: 0, end: 0, wanted: RUN_SLOTS }
@@ -238,6 +243,27 @@ impl<const SLOTS: usize> Ring<SLOTS> {
     #[inline]
     fn head(&self, position: u64) -> &Head {
         &self.heads[(position & Self::MASK) as usize]
+    }
+
+    /// The usual claim: one position, at the first attempt. `None` where that does not succeed, for whatever reason;
+    /// [`Ring::claim`] tells.
+    // HOT: two loads and one read-modify-write.
+    #[inline(always)]
+    pub fn claim_alone(&self) -> Option<Claim> {
+        // ORDERING: Relaxed: the cursor only proposes a position; the slot's stamp decides.
+        let position = self.enqueue.0.load(Ordering::Relaxed);
+        // ORDERING: Acquire pairs with the Release in `release`: the consumer is done reading the slot.
+        if position & CLOSED != 0
+            || self.head(position).stamp.load(Ordering::Acquire) != stamp(position, SlotState::Free)
+        {
+            return None;
+        }
+        // ORDERING: Acquire pairs with the Release in `open`. A slot seen to be free belongs to the winner.
+        self.enqueue
+            .0
+            .compare_exchange(position, position + 1, Ordering::Acquire, Ordering::Relaxed)
+            .ok()
+            .map(|_| Claim { position, passed_mark: position & (MARK_EVERY - 1) == 0 })
     }
 
     /// Claims the next position for the caller, whose `run` it is.
@@ -358,24 +384,29 @@ impl<const SLOTS: usize> Ring<SLOTS> {
         self.hand_over(claim);
     }
 
-    /// As [`Ring::publish`] for a record that is `size` bytes of `block`, copied whole because that is faster
-    /// than to copy what counts, followed by `rest`.
-    // HOT: a fixed copy and one store, if nothing more follows.
-    #[inline]
-    pub fn publish_block(&self, claim: Claim, block: &[u8; HEAD_DATA_BYTES], size: usize, rest: &[u8]) {
-        let size = size.min(HEAD_DATA_BYTES);
-        let rest = &rest[..rest.len().min(RECORD_BYTES - size)];
-        let (in_head, in_tail) = rest.split_at(rest.len().min(HEAD_DATA_BYTES - size));
+    /// As [`Ring::publish`] for a record whose beginning `fill` writes into the slot by itself; it gives how many bytes
+    /// that are, and `rest` follows them.
+    // HOT: what `fill` does and one store, if nothing more follows.
+    #[inline(always)]
+    pub fn publish_filled(
+        &self,
+        claim: Claim,
+        fill: impl FnOnce(&mut [u8; HEAD_DATA_BYTES]) -> usize,
+        rest: &[u8],
+    ) {
         let head = self.head(claim.position);
-        head.content.with_mut(|content| {
+        let in_tail = head.content.with_mut(|content| {
             // SAFETY: as in `publish`.
             let content = unsafe { &mut *content };
+            let size = fill(&mut content.data).min(HEAD_DATA_BYTES);
+            let rest = &rest[..rest.len().min(RECORD_BYTES - size)];
             content.size = (size + rest.len()) as u32;
             content.anchor_pid = 0;
-            content.data = *block;
+            let (in_head, in_tail) = rest.split_at(rest.len().min(HEAD_DATA_BYTES - size));
             if !in_head.is_empty() {
                 content.data[size..size + in_head.len()].copy_from_slice(in_head);
             }
+            in_tail
         });
         if !in_tail.is_empty() {
             self.put_tail(claim.position, 0, in_tail);

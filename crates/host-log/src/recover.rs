@@ -645,7 +645,7 @@ pub mod trial {
     use crate::region::{Come, Region, parts};
     use crate::rings::{bytes_of, zeroed_region};
     use crate::ticks::Knot;
-    use simpler_record_format::frame::{SPAN_TICKS_FRAME, begin_span, end_span};
+    use simpler_record_format::frame::SPAN_TICKS_FRAME;
     use simpler_record_format::{RECORD_BYTES, SpanFields, frame};
 
     /// How many records the ring holds; with slots of the first lap and of the second.
@@ -707,8 +707,21 @@ pub mod trial {
                     text.len()
                 }
                 1 => {
-                    let head = begin_span(&mut frame, SPAN_TICKS_FRAME, 1, 2, 0, 1_500, b"simpler_run");
-                    end_span(&mut frame, 9_500 + position as i64, 0).max(head)
+                    let name = b"simpler_run";
+                    let span = SpanFields {
+                        pid: 1,
+                        tid: 2,
+                        inv: 1,
+                        hid: 2,
+                        depth: 0,
+                        name,
+                        ts: 1_500,
+                        dur: 0,
+                        attrs: b"",
+                    };
+                    let size = frame::encode_span_frame(&mut frame, 9_500 + position as i64, 7, &span);
+                    frame[0] = SPAN_TICKS_FRAME;
+                    size
                 }
                 _ => {
                     let (name, attrs) = (b"simpler_run.bind", b"producer=3 text=a%20b");

@@ -17,9 +17,7 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
 use simpler_log_abi::{Level, SimplerSpanContext, SimplerSpanContextFn};
-use simpler_record_format::frame::{
-    self, RAW_ATTRS_BYTES, SPAN_FRAME, SPAN_FRAME_BYTES_MAX, SPAN_TICKS_FRAME,
-};
+use simpler_record_format::frame::{self, RAW_ATTRS_BYTES, SPAN_FRAME, SPAN_TICKS_FRAME};
 use simpler_record_format::{DECIMAL_DIGITS_MAX, RECORD_BYTES, SpanFields, decimal_digits, write_decimal};
 
 use crate::emit::{self, Way};
@@ -145,79 +143,124 @@ impl Open {
 
     #[inline(always)]
     fn enter_on(thread: &Thread, name: &'static str) -> Open {
-        thread.refresh();
-        let (inv, hid, depth) = with_context(thread, |place| {
-            // Field by field: a struct that was written in parts is slow to be read as a whole.
-            let place = place.as_ptr();
-            // SAFETY: the cell is this thread's.
-            let context = unsafe { &mut *place };
-            let depth = context.depth;
-            context.depth = depth.saturating_add(1);
-            (context.inv, context.hid, depth)
-        });
-        let place = thread.take_place();
-        // Only a span that others can see has its start kept convertible, and only a writer keeps it.
-        let in_ticks = place.is_some() && thread.reads_ticks() && emit::is_queued(thread);
-        let start = thread.now(in_ticks);
-        let mut open = Open { name, inv, hid, start, depth, index: NO_INDEX, in_ticks };
-        if let Some((stack, index, frame)) = place {
-            let kind = if in_ticks { SPAN_TICKS_FRAME } else { SPAN_FRAME };
-            // SAFETY: the place is this thread's, and the frame is not yet shown to others.
-            let frame = unsafe { &mut *frame };
-            frame::begin_span(frame, kind, inv, hid, depth, start, name.as_bytes());
-            stack.opened(index);
-            open.index = index;
+        if thread.ready().is_some() {
+            // Not bound, so the context is this module's.
+            return Open::enter_in(thread, thread.context(), thread.reads_ticks(), name);
         }
-        open
+        Open::enter_unready(thread, name)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_unready(thread: &Thread, name: &'static str) -> Open {
+        thread.refresh();
+        // Only a writer keeps a start convertible.
+        let in_ticks = thread.reads_ticks() && emit::is_queued(thread);
+        with_context(thread, |context| Open::enter_in(thread, context, in_ticks, name))
+    }
+
+    #[inline(always)]
+    fn enter_in(
+        thread: &Thread,
+        context: &Cell<SimplerSpanContext>,
+        in_ticks: bool,
+        name: &'static str,
+    ) -> Open {
+        // Field by field: a struct that was written in parts is slow to be read as a whole.
+        let context = context.as_ptr();
+        // SAFETY: the cell is this thread's.
+        let context = unsafe { &mut *context };
+        let (inv, hid, depth) = (context.inv, context.hid, context.depth);
+        context.depth = depth.saturating_add(1);
+        let Some((stack, index, frame)) = thread.take_place() else {
+            // Only a span that others can see has its start kept convertible.
+            let start = thread.now(false);
+            return Open { name, inv, hid, start, depth, index: NO_INDEX, in_ticks: false };
+        };
+        let start = thread.now(in_ticks);
+        let kind = if in_ticks { SPAN_TICKS_FRAME } else { SPAN_FRAME };
+        // SAFETY: the place is this thread's, and the frame is not yet shown to others.
+        let frame = unsafe { &mut *frame };
+        frame::begin_span(frame, kind, inv, hid, depth, start, name.as_bytes());
+        stack.opened(index);
+        Open { name, inv, hid, start, depth, index, in_ticks }
     }
 
     // HOT: a clock reading, a claim and a copy.
     #[inline(never)]
     fn leave(&self, attrs: &[u8]) {
-        thread::with(|thread| self.leave_on(thread, attrs));
+        thread::with(|thread| {
+            let end = thread.now(self.in_ticks);
+            if let Some(region) = thread.ready()
+                && self.fits_a_head()
+                && self.in_ticks <= thread.reads_ticks()
+                // Asked again: the threshold may have changed since the span was entered.
+                && emit::enabled(Level::Timing)
+                && let Ok(claim) = thread.claim(region)
+            {
+                // SAFETY: not bound, and the cell is this thread's.
+                unsafe { (*thread.context().as_ptr()).depth = self.depth };
+                let passed_mark = claim.passed_mark();
+                let attrs = &attrs[..attrs.len().min(RAW_ATTRS_BYTES)];
+                let kind = if self.in_ticks { SPAN_TICKS_FRAME } else { SPAN_FRAME };
+                region.ring.publish_filled(
+                    claim,
+                    |place| {
+                        let span = self.fields(thread, end, attrs);
+                        // It fits, so this is never nothing.
+                        frame::write_span(place, kind, end, thread.handle(), &span, attrs.len()).unwrap_or(0)
+                    },
+                    attrs,
+                );
+                emit::published(region, passed_mark);
+            } else {
+                self.leave_unready(thread, end, attrs);
+            }
+            if let Some((stack, frame)) = thread.place(self.index)
+                && self.is_in(frame)
+            {
+                stack.closed(self.index);
+                thread.give_back_place(self.index);
+            }
+        });
     }
 
     #[inline(always)]
-    fn leave_on(&self, thread: &Thread, attrs: &[u8]) {
+    fn fields<'a>(&self, thread: &Thread, end: i64, attrs: &'a [u8]) -> SpanFields<'a> {
+        SpanFields {
+            pid: thread.pid(),
+            tid: i64::from(thread.tid_as_found()),
+            inv: self.inv,
+            hid: self.hid,
+            depth: self.depth,
+            name: self.name.as_bytes(),
+            ts: self.start,
+            dur: end.wrapping_sub(self.start),
+            attrs,
+        }
+    }
+
+    /// Leaves where the span does not go straight into a slot's head: there is no writer, or it is another module's,
+    /// or the queue is full or closed, the name long, the clock another one by now.
+    #[cold]
+    #[inline(never)]
+    fn leave_unready(&self, thread: &Thread, end: i64, attrs: &[u8]) {
         thread.refresh();
-        let end = thread.now(self.in_ticks);
         with_context(thread, |place| {
             // SAFETY: the cell is this thread's.
             unsafe { (*place.as_ptr()).depth = self.depth }
         });
-        let seen = thread.place(self.index).filter(|(_, frame)| self.is_in(*frame));
-        // Asked again: the threshold may have changed since the span was entered.
         if emit::enabled(Level::Timing) {
             emit::ensure_anchor(thread);
-            match (seen, Way::now(thread)) {
-                (Some((_, frame)), Way::Queue(region)) => {
-                    match thread.with_run(|run| region.ring.claim(run)) {
-                        Ok(claim) => {
-                            let passed_mark = claim.passed_mark();
-                            // SAFETY: the stack is this thread's, and others only look at copies.
-                            let frame = unsafe { &mut *frame };
-                            let attrs = &attrs[..attrs.len().min(RAW_ATTRS_BYTES)];
-                            let size = frame::end_span(frame, end, attrs.len());
-                            if size <= HEAD_DATA_BYTES {
-                                region.ring.publish_block(claim, first_block(frame), size, attrs);
-                            } else {
-                                let mut record = [0; SPAN_FRAME_BYTES_MAX];
-                                record[..size].copy_from_slice(&frame[..size]);
-                                record[size..size + attrs.len()].copy_from_slice(attrs);
-                                region.ring.publish(claim, &record[..size + attrs.len()], 0, |_| ());
-                            }
-                            emit::published(region, passed_mark);
-                        }
-                        Err(reason) => emit::refused(region, reason),
-                    }
-                }
-                _ => self.emit_unseen(thread, end, attrs),
-            }
+            let span = self.fields(thread, end, &attrs[..attrs.len().min(RAW_ATTRS_BYTES)]);
+            self.emit_elsewhere(Way::now(thread), thread, end, span);
         }
-        if let Some((stack, _)) = seen {
-            stack.closed(self.index);
-            thread.give_back_place(self.index);
-        }
+    }
+
+    /// Whether the span's name fits a slot's head.
+    #[inline(always)]
+    fn fits_a_head(&self) -> bool {
+        self.name.len() <= HEAD_DATA_BYTES - frame::SPAN_HEAD_BYTES
     }
 
     /// Whether `frame` is this span's: not if the span was opened in another life, or one below it was closed first.
@@ -227,44 +270,28 @@ impl Open {
         frame::start_of(unsafe { &*frame }) == self.start
     }
 
-    /// Emits the span without a frame in the stack, or not into the queue.
+    /// Emits the span another way than straight into a slot's head.
     #[cold]
     #[inline(never)]
-    fn emit_unseen(&self, thread: &Thread, end: i64, attrs: &[u8]) {
-        let (mut start, mut end, mut in_ticks) = (self.start, end, self.in_ticks);
+    fn emit_elsewhere(&self, way: Way, thread: &Thread, end: i64, span: SpanFields<'_>) {
+        let mut end = end;
+        let mut span = span;
+        let mut in_ticks = self.in_ticks;
         if in_ticks && !thread.reads_ticks() {
             // Of a life whose clock is no more: nobody else will convert it.
             let mut to_ns = ticks::without_writer();
-            start = to_ns(start.cast_unsigned());
-            end = to_ns(end.cast_unsigned()).max(start);
+            span.ts = to_ns(self.start.cast_unsigned());
+            end = to_ns(end.cast_unsigned()).max(span.ts);
+            span.dur = end.saturating_sub(span.ts);
             in_ticks = false;
         }
-        let span = SpanFields {
-            pid: thread.pid(),
-            tid: i64::from(thread.tid()),
-            inv: self.inv,
-            hid: self.hid,
-            depth: self.depth,
-            name: self.name.as_bytes(),
-            ts: start,
-            dur: end.saturating_sub(start),
-            attrs,
-        };
         let mut record = [0; RECORD_BYTES];
         let size = frame::encode_span_frame(&mut record, end, thread.handle(), &span);
         if in_ticks {
             record[0] = SPAN_TICKS_FRAME;
         }
-        emit::submit(thread, &record[..size], 0);
+        emit::submit_by(way, thread, &record[..size], 0);
     }
-}
-
-/// What a slot's head copies.
-#[inline(always)]
-fn first_block(frame: &[u8; OPEN_FRAME_BYTES]) -> &[u8; HEAD_DATA_BYTES] {
-    const { assert!(HEAD_DATA_BYTES <= OPEN_FRAME_BYTES) }
-    // SAFETY: the array is longer than the block and has its alignment.
-    unsafe { &*frame.as_ptr().cast() }
 }
 
 /// The guard of an open span; made by [`span!`](crate::span!). It stays on its thread.

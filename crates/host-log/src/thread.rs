@@ -6,10 +6,10 @@
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, compiler_fence};
 
-use simpler_log_abi::SimplerSpanContext;
+use simpler_log_abi::{DropReason, SimplerSpanContext};
 
-use crate::identity::{life, life_with_its_region, monotonic_ns, pid, thread_handle};
-use crate::queue::Run;
+use crate::identity::{is_ready, life, life_with_its_region, monotonic_ns, pid, set_ready, thread_handle};
+use crate::queue::{Claim, Run};
 use crate::region::Region;
 use crate::stack::{OPEN_FRAME_BYTES, Stack};
 use crate::ticks;
@@ -39,6 +39,7 @@ pub(crate) struct Thread {
     pid: Cell<i32>,
     tid: Cell<i32>,
     handle: Cell<u64>,
+    region: Cell<Option<&'static Region>>,
     stack: Cell<Option<&'static Stack>>,
     /// How many places of the stack are taken, those included whose span is just being opened: a signal handler
     /// that logs meanwhile takes the next.
@@ -46,6 +47,8 @@ pub(crate) struct Thread {
     reads_ticks: Cell<bool>,
     last_tick: Cell<u64>,
     run: Cell<Run>,
+    /// Whether `run` has, or wants, more than one position.
+    takes_runs: Cell<bool>,
     context: Cell<SimplerSpanContext>,
 }
 
@@ -56,11 +59,13 @@ impl Thread {
             pid: Cell::new(0),
             tid: Cell::new(0),
             handle: Cell::new(0),
+            region: Cell::new(None),
             stack: Cell::new(None),
             taken: Cell::new(0),
             reads_ticks: Cell::new(false),
             last_tick: Cell::new(0),
             run: Cell::new(Run::new()),
+            takes_runs: Cell::new(false),
             context: Cell::new(SimplerSpanContext { inv: 0, hid: 0, depth: 0, reserved: 0 }),
         }
     }
@@ -88,17 +93,37 @@ impl Thread {
         self.pid.set(pid);
         self.tid.set(tid);
         self.handle.set(handle);
+        self.region.set(region);
         self.stack.set(region.and_then(|region| region.stacks.take(pid, tid, handle)));
         self.reads_ticks.set(region.is_some_and(Region::uses_ticks));
         self.taken.set(0);
         self.run.set(Run::new());
+        self.takes_runs.set(false);
         self.life.set(life);
+    }
+
+    /// The region, if this thread's records go straight into its queue; then everything that is remembered is true.
+    // HOT: four loads and a compare.
+    #[inline(always)]
+    pub(crate) fn ready(&self) -> Option<&'static Region> {
+        if is_ready(self.life.get()) { self.region.get() } else { None }
+    }
+
+    /// Takes note that this thread's records can go straight into the queue.
+    pub(crate) fn set_ready(&self) {
+        set_ready(self.life.get());
     }
 
     /// The kernel's id of this thread.
     #[inline]
     pub(crate) fn tid(&self) -> i32 {
         self.refresh();
+        self.tid.get()
+    }
+
+    /// The kernel's id of this thread, as [`Thread::refresh`] has found it.
+    #[inline(always)]
+    pub(crate) fn tid_as_found(&self) -> i32 {
         self.tid.get()
     }
 
@@ -166,13 +191,25 @@ impl Thread {
         tick.cast_signed()
     }
 
-    /// Runs `claim` on this thread's run of positions.
+    /// Claims a position of `region` for this thread.
+    // HOT: a load, and a claim.
     #[inline(always)]
-    pub(crate) fn with_run<R>(&self, claim: impl FnOnce(&mut Run) -> R) -> R {
+    pub(crate) fn claim(&self, region: &Region) -> Result<Claim, DropReason> {
+        if !self.takes_runs.get()
+            && let Some(claim) = region.ring.claim_alone()
+        {
+            return Ok(claim);
+        }
+        self.claim_by_run(region)
+    }
+
+    #[inline(never)]
+    fn claim_by_run(&self, region: &Region) -> Result<Claim, DropReason> {
         let mut run = self.run.get();
-        let result = claim(&mut run);
+        let claim = region.ring.claim(&mut run);
         self.run.set(run);
-        result
+        self.takes_runs.set(!run.is_single());
+        claim
     }
 
     /// The invocation's place, for the owner's own spans and, through the state's function, for other modules.

@@ -16,7 +16,7 @@ use simpler_record_format::{RECORD_BYTES, frame};
 use crate::admission::Gate;
 use crate::anchor::AnchorClaim;
 use crate::destination::{self, Output};
-use crate::identity::{begin_life, monotonic_ns};
+use crate::identity::{begin_life, clear_ready, monotonic_ns};
 use crate::queue::{Consumer, QUEUE_SLOTS};
 use crate::region::{Come, Region};
 use crate::sync::{Ordering, futex_wait, futex_wake};
@@ -295,6 +295,7 @@ impl Writer {
         }
         if anchor_pid != 0 && !landed {
             AnchorClaim::new(&state.clock_anchor_pid).undo(anchor_pid);
+            clear_ready();
         }
         if anchor_pid != 0 && landed && on_stderr {
             anchor_record::went_to_stderr(anchor_pid, self.batch.record(index));

@@ -94,8 +94,8 @@ pub const START_OFFSET: usize = TS_OFFSET;
 /// The least room for a span frame without attributes.
 pub const OPEN_SPAN_BYTES: usize = SPAN_HEAD_BYTES + RAW_NAME_BYTES;
 
-/// Writes what is known of a span when it opens, all but its end and its attributes, for [`end_span`]. Gives the
-/// frame's length. pid, tid and thread are left alone: they are the same for all spans of a thread.
+/// Writes what is known of a span when it opens, all but its end and its attributes, where others can see it. pid,
+/// tid and thread are left alone: they are the same for all spans of a thread.
 // HOT: every span passes here on the thread that it measures.
 #[inline(always)]
 pub fn begin_span<const N: usize>(
@@ -106,7 +106,7 @@ pub fn begin_span<const N: usize>(
     depth: i32,
     start: i64,
     name: &[u8],
-) -> usize {
+) {
     const { assert!(N >= OPEN_SPAN_BYTES) }
     let name = &name[..name.len().min(RAW_NAME_BYTES)];
     put(out, 0, [kind, name.len() as u8, 0, 0]);
@@ -115,20 +115,65 @@ pub fn begin_span<const N: usize>(
     put(out, TS_OFFSET, start.to_ne_bytes());
     put(out, DEPTH_OFFSET, depth.to_ne_bytes());
     out[SPAN_HEAD_BYTES..SPAN_HEAD_BYTES + name.len()].copy_from_slice(name);
-    SPAN_HEAD_BYTES + name.len()
 }
 
-/// Puts the end into a frame that [`begin_span`] wrote and gives its length; `attrs` is the number of bytes that
-/// the caller will put behind it, at most [`RAW_ATTRS_BYTES`].
+/// Writes a span's frame up to its attributes straight into the place from which it will be rendered, and gives its
+/// length there; `attrs` is the number of bytes that the caller will put behind it, at most [`RAW_ATTRS_BYTES`].
+/// `None`, and nothing written, if the name does not fit.
+///
+/// From fields and not from the open frame: bytes that were just stored in parts are slow to be read as a whole.
 // HOT: as above.
 #[inline(always)]
-pub fn end_span<const N: usize>(out: &mut [u8; N], end: i64, attrs: usize) -> usize {
-    const { assert!(N >= OPEN_SPAN_BYTES) }
-    out[ATTRS_LEN_OFFSET] = attrs as u8;
-    put(out, MONO_NS_OFFSET, end.to_ne_bytes());
-    let start = i64::from_ne_bytes(get(out, TS_OFFSET));
-    put(out, DUR_OFFSET, end.wrapping_sub(start).to_ne_bytes());
-    SPAN_HEAD_BYTES + usize::from(out[NAME_LEN_OFFSET])
+pub fn write_span<const N: usize>(
+    out: &mut [u8; N],
+    kind: u8,
+    mono_ns: i64,
+    thread: u64,
+    span: &SpanFields<'_>,
+    attrs: usize,
+) -> Option<usize> {
+    const { assert!(N >= SPAN_HEAD_BYTES + SHORT_STEP) }
+    let length = SPAN_HEAD_BYTES + span.name.len();
+    if length > N {
+        return None;
+    }
+    put(out, 0, [kind, span.name.len() as u8, attrs as u8, 0]);
+    put(out, PID_OFFSET, span.pid.to_ne_bytes());
+    put(out, TID_OFFSET, span.tid.to_ne_bytes());
+    put(out, MONO_NS_OFFSET, mono_ns.to_ne_bytes());
+    put(out, THREAD_OFFSET, thread.to_ne_bytes());
+    put(out, INV_OFFSET, span.inv.to_ne_bytes());
+    put(out, HID_OFFSET, span.hid.to_ne_bytes());
+    put(out, TS_OFFSET, span.ts.to_ne_bytes());
+    put(out, DUR_OFFSET, span.dur.to_ne_bytes());
+    put(out, DEPTH_OFFSET, span.depth.to_ne_bytes());
+    put_short(&mut out[SPAN_HEAD_BYTES..length], span.name);
+    Some(length)
+}
+
+/// What a short copy moves at once.
+const SHORT_STEP: usize = 16;
+
+/// Copies a name, which is short: by steps that may overlap, without a call. Both have one length.
+#[inline(always)]
+fn put_short(out: &mut [u8], name: &[u8]) {
+    let last = name.len().wrapping_sub(SHORT_STEP);
+    if let (Some(out_end), Some(name_end)) = (out.get_mut(last..), name.get(last..)) {
+        // The end first; the steps from the start stop before it.
+        if let (Some(out), Some(name)) =
+            (out_end.first_chunk_mut::<SHORT_STEP>(), name_end.first_chunk::<SHORT_STEP>())
+        {
+            *out = *name;
+        }
+        let steps = last.div_ceil(SHORT_STEP);
+        for (out, name) in out.chunks_exact_mut(SHORT_STEP).zip(name.chunks_exact(SHORT_STEP)).take(steps) {
+            out.copy_from_slice(name);
+        }
+    } else {
+        for (out, name) in out.iter_mut().zip(name) {
+            *out = *name;
+        }
+    }
 }
 
 /// The start that [`begin_span`] wrote.
@@ -136,6 +181,12 @@ pub fn end_span<const N: usize>(out: &mut [u8; N], end: i64, attrs: usize) -> us
 pub fn start_of<const N: usize>(frame: &[u8; N]) -> i64 {
     const { assert!(N >= OPEN_SPAN_BYTES) }
     i64::from_ne_bytes(get(frame, TS_OFFSET))
+}
+
+/// The length of a frame that [`begin_span`] wrote: an open span has no attributes yet.
+pub fn open_length<const N: usize>(frame: &[u8; N]) -> usize {
+    const { assert!(N >= OPEN_SPAN_BYTES) }
+    SPAN_HEAD_BYTES + usize::from(frame[NAME_LEN_OFFSET])
 }
 
 /// Who a span frame's thread is, set once for the frames that [`begin_span`] will write into.
