@@ -27,6 +27,7 @@ use simpler_record_format::{
 };
 
 use crate::identity::pid;
+use crate::recover::log_name;
 use crate::region::{Region, folder_path};
 use crate::rings::{Flaw, Holder, RingFile, RingName, Rings};
 use crate::stack::{OPEN_FRAME_BYTES, Stack, THREADS_MAX};
@@ -133,6 +134,8 @@ pub fn open_spans(whose: Whose<'_>) -> io::Result<Found> {
                 Ok(process) => found.processes.extend(process),
                 // It is just being made, or its process died over that, before it opened any span.
                 Err(Flaw::Unfinished) => {}
+                // What it says of itself cannot be read: it is a matter of this folder only if a log lies there.
+                Err(_) if !has_a_log_in(whose, &name) => {}
                 Err(flaw) => {
                     let path = rings.path(&name);
                     let why = format!("{} {flaw}", path.display());
@@ -144,6 +147,14 @@ pub fn open_spans(whose: Whose<'_>) -> io::Result<Found> {
     found.processes.extend(own_process(whose)?);
     found.processes.sort_by_key(|process| (process.pid, process.is_alive));
     Ok(found)
+}
+
+/// Whether the log of a ring's process lies where it was asked for; a process that was asked for by its pid has one.
+fn has_a_log_in(whose: Whose<'_>, name: &RingName) -> bool {
+    match whose {
+        Whose::Process(_) => true,
+        Whose::Directory(directory) => directory.join(log_name(name.pid)).symlink_metadata().is_ok(),
+    }
 }
 
 /// Where the rings of this user are looked for.

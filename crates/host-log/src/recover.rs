@@ -161,7 +161,8 @@ fn has_no_size(region: &Region) -> bool {
     region.log().is_some_and(|(_, _, inode)| inode != 0) && region.come().file_bytes.is_none()
 }
 
-fn log_name(pid: i32) -> String {
+/// The name of a process's log in its folder.
+pub(crate) fn log_name(pid: i32) -> String {
     format!("host.{pid}.log")
 }
 
