@@ -5,7 +5,7 @@ mod support;
 mod tally;
 
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use simpler_host_log::{self as log, Config, Threshold};
 use support::{DRAIN, StderrPipe, fork, in_own_process, lines, lines_of, log_to_folder, reap, the_anchor};
@@ -166,7 +166,9 @@ fn a_child_forked_while_threads_write_at_once_keeps_no_file_of_its_parent() {
 #[test]
 fn a_signal_handler_that_logs_does_not_wait_for_the_record_that_it_interrupts() {
     in_own_process("a_signal_handler_that_logs_does_not_wait_for_the_record_that_it_interrupts", || {
+        static HANDLED: AtomicU32 = AtomicU32::new(0);
         extern "C" fn handler(_: libc::c_int) {
+            HANDLED.fetch_add(1, Ordering::Relaxed);
             log::log_warn!("from the handler");
             drop(log::span!("handler"));
         }
@@ -183,7 +185,10 @@ fn a_signal_handler_that_logs_does_not_wait_for_the_record_that_it_interrupts() 
                 let timer = libc::itimerval { it_interval: every, it_value: every };
                 // SAFETY: a valid timer.
                 assert_eq!(unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) }, 0);
-                for number in 0..if is_queued { 100_000 } else { 500 } {
+                let (records, signals) = if is_queued { (50_000, 20) } else { (100, 3) };
+                let mut number = 0;
+                while number < records || HANDLED.load(Ordering::Relaxed) < signals {
+                    number += 1;
                     let _span = log::span!("outer", number = number);
                     if number % 3 == 0 {
                         log::log_warn!("record {number}");

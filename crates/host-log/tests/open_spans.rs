@@ -177,7 +177,7 @@ fn a_hang_is_seen(clock: Option<&str>) {
     assert!(dead.threads.iter().all(|thread| thread.name.is_none()));
     // What nobody knows is not claimed: it was alive at least until its last sign of life.
     assert!(dead.looked_ns >= looked_ns && alive.looked_ns == alive.seen_ns);
-    assert!(dead.seen_ns >= before_ns && dead.seen_ns <= hung_ns + CLOCK_ERROR_NS, "{dead:#?}");
+    assert!(dead.seen_ns >= before_ns && dead.seen_ns <= dead.looked_ns, "{dead:#?}");
     for thread in &dead.threads {
         let then = alive.threads.iter().find(|then| then.tid == thread.tid).unwrap();
         for (span, then) in thread.spans.iter().zip(&then.spans) {
@@ -456,6 +456,8 @@ fn rings_that_cannot_be_used_are_refused_with_a_sentence() {
     in_own_process("rings_that_cannot_be_used_are_refused_with_a_sentence", || {
         let dir = tempfile::tempdir().unwrap();
         let hung = Hung::start(dir.path(), |hang| {
+            // So that there is a log in the folder, by which a ring that cannot be read is known to belong there.
+            log::flush(support::DRAIN).unwrap();
             let _open = span!("open");
             hang();
         });

@@ -1,4 +1,5 @@
 //! Two private copies of the logger in one process: the program's, which owns the log, and a shared object's.
+#![cfg(feature = "host-strace")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail where it stands")]
 
 mod support;
