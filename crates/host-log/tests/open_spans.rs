@@ -182,7 +182,7 @@ fn a_hang_is_seen(clock: Option<&str>) {
         let then = alive.threads.iter().find(|then| then.tid == thread.tid).unwrap();
         for (span, then) in thread.spans.iter().zip(&then.spans) {
             assert!((span.since_ns - then.since_ns).abs() <= CLOCK_ERROR_NS, "{span:?} {then:?}");
-            assert!(span.open_ns >= 0 && span.open_ns <= then.open_ns + CLOCK_ERROR_NS, "{span:?} {then:?}");
+            assert!((0..=dead.looked_ns - span.since_ns).contains(&span.open_ns), "{span:?} {then:?}");
         }
     }
     let by_directory = found(Whose::Directory(dir.path())).processes;
