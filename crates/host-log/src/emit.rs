@@ -42,19 +42,11 @@ pub fn log(level: Level, func: &str, location: Option<Location<'_>>, body: fmt::
     if frame.write_fmt(body).is_err() {
         frame.push(b"~");
     }
-    thread::with(|thread| {
-        let way = match thread.ready() {
-            Some(region) => Way::Queue(region),
-            None => {
-                thread.refresh();
-                ensure_anchor(thread);
-                Way::now(thread)
-            }
-        };
-        let is_ticks = matches!(way, Way::Queue(_)) && thread.reads_ticks();
-        let record = frame.finish(thread.now(is_ticks), is_ticks, thread.handle());
-        submit_by(way, thread, record, 0);
-    });
+    let thread = thread::current();
+    let way = Way::of(thread);
+    let is_ticks = matches!(way, Way::Queue(_)) && thread.reads_ticks();
+    let record = frame.finish(thread.now(is_ticks), is_ticks, thread.emitter().thread());
+    submit(way, thread, record, 0);
 }
 
 /// Emits a span of this process and thread whose times are ns; pid and tid are filled in here.
@@ -63,14 +55,13 @@ pub(crate) fn span(mono_ns: i64, span: SpanFields<'_>) {
     if !enabled(Level::Timing) {
         return;
     }
-    thread::with(|thread| {
-        thread.refresh();
-        ensure_anchor(thread);
-        let mut record = [0; RECORD_BYTES];
-        let span = SpanFields { pid: thread.pid(), tid: i64::from(thread.tid()), ..span };
-        let size = frame::encode_span_frame(&mut record, mono_ns, thread.handle(), &span);
-        submit(thread, &record[..size], 0);
-    });
+    let thread = thread::current();
+    let way = Way::of(thread);
+    let mut record = [0; RECORD_BYTES];
+    let emitter = thread.emitter();
+    let span = SpanFields { pid: emitter.pid(), tid: emitter.tid(), ..span };
+    let size = frame::encode_span_frame(&mut record, mono_ns, emitter.thread(), &span);
+    submit(way, thread, &record[..size], 0);
 }
 
 /// Emits the process's clock anchor, unless that is done or TIMING is muted.
@@ -117,7 +108,7 @@ fn try_anchor(thread: &Thread) {
         }
         Way::Queue(_) | Way::Bound => {
             if claim.claim(pid) {
-                queue_anchor(pid, |record| submit_by(way, thread, record, pid));
+                queue_anchor(pid, |record| submit(way, thread, record, pid));
             }
         }
     }
@@ -166,6 +157,20 @@ pub(crate) fn is_queued(thread: &Thread) -> bool {
 }
 
 impl Way {
+    /// The way of this thread's next record: everything that it remembers is true, and the anchor was seen to.
+    // HOT: four loads for the owner's own records.
+    #[inline]
+    pub(crate) fn of(thread: &Thread) -> Way {
+        thread.ready().map_or_else(|| Way::look(thread), Way::Queue)
+    }
+
+    #[cold]
+    fn look(thread: &Thread) -> Way {
+        thread.refresh();
+        ensure_anchor(thread);
+        Way::now(thread)
+    }
+
     // HOT: three loads for the owner's own records.
     #[inline]
     pub(crate) fn now(thread: &Thread) -> Way {
@@ -194,13 +199,9 @@ impl Way {
 
 /// Hands one record to the sink, or writes it at once while there is none. Gives whether it was accepted;
 /// if not, the loss is counted.
-pub(crate) fn submit(thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
-    submit_by(Way::now(thread), thread, record, anchor_pid)
-}
-
 // HOT: a claim and a copy once the writer runs.
 #[inline]
-pub(crate) fn submit_by(way: Way, thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
+pub(crate) fn submit(way: Way, thread: &Thread, record: &[u8], anchor_pid: i32) -> bool {
     match way {
         Way::Queue(region) => accept(region, thread, record, anchor_pid, |_| ()),
         Way::Bound => hand_in(record, anchor_pid),
@@ -320,8 +321,7 @@ pub(crate) fn try_write_synchronously(record: &[u8], anchor_pid: i32) -> bool {
 /// Counts one lost record: in the total and under exactly one reason.
 #[cold]
 pub(crate) fn count_drop(state: &SimplerHostLogState, reason: DropReason) {
-    state.dropped_by_reason[reason as usize].fetch_add(1, Ordering::Relaxed);
-    state.dropped_record_count.fetch_add(1, Ordering::Relaxed);
+    count(state, reason);
     if let Some(region) = Region::current() {
         match reason {
             DropReason::OutputFailed => region.note_failed(),
@@ -334,6 +334,10 @@ pub(crate) fn count_drop(state: &SimplerHostLogState, reason: DropReason) {
 /// a record is never both counted and recovered.
 #[cold]
 pub(crate) fn count_drop_of_writer(state: &SimplerHostLogState) {
-    state.dropped_by_reason[DropReason::OutputFailed as usize].fetch_add(1, Ordering::Relaxed);
+    count(state, DropReason::OutputFailed);
+}
+
+fn count(state: &SimplerHostLogState, reason: DropReason) {
+    state.dropped_by_reason[reason as usize].fetch_add(1, Ordering::Relaxed);
     state.dropped_record_count.fetch_add(1, Ordering::Relaxed);
 }

@@ -151,10 +151,9 @@ pub fn start_writer() -> Result<(), Error> {
         // ORDERING: Acquire pairs with the Release at the end of this function.
         let owner = state.sink_owner_pid.load(Ordering::Acquire);
         if owner == me {
-            thread::with(|thread| {
-                thread.refresh();
-                ensure_anchor(thread);
-            });
+            let thread = thread::current();
+            thread.refresh();
+            ensure_anchor(thread);
             return Ok(());
         }
         if is_bound() {
@@ -191,10 +190,9 @@ pub fn start_writer() -> Result<(), Error> {
     };
     region.ring.open();
     // Before anybody else may queue anything: the anchor comes first.
-    thread::with(|thread| {
-        thread.refresh();
-        begin_queue(region, thread);
-    });
+    let thread = thread::current();
+    thread.refresh();
+    begin_queue(region, thread);
     let callback: SimplerHostLogEnqueueFn = enqueue;
     // ORDERING: Release, each, pairs with the Acquire loads of producers, here and in other modules: who sees
     // the owner sees the callback, and who sees that sees the context.

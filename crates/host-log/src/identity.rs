@@ -1,10 +1,11 @@
 //! Who writes, and when: the process, its life, and the clock, without a syscall where one can be saved.
 //!
-//! `getpid` and `gettid` cost more than a whole span, so both are remembered. What makes that safe is one
-//! word in a page that the kernel zeroes in every child (`MADV_WIPEONFORK`), however the child was made. The
-//! word holds the pid and the number of the region that is in use; what a thread has remembered counts only
-//! while it stands under that very word. The zero is also how a child that ran no fork handler learns that it is
-//! one: who asks for the pid lets `fork` forget the parent.
+//! `getpid` and `gettid` cost more than a whole span, so both are remembered. What makes that safe is a
+//! page that the kernel zeroes in every child (`MADV_WIPEONFORK`), however the child was made. A word in it, the
+//! *life*, holds the pid and the number of the region that is in use; what a thread has remembered counts only
+//! while it stands under that very life. The zero is also how a child that ran no fork handler learns that it is
+//! one: who asks for the pid lets `fork` forget the parent. A second word says of which life it is known that a
+//! record can go straight into the queue, so that the usual record looks at that word alone.
 
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
@@ -78,11 +79,12 @@ fn life_word() -> Option<&'static AtomicU64> {
     life_page().map(|page| &page.life)
 }
 
-/// Whether the life is the one whose records go straight into the queue.
-// HOT: two loads.
-#[inline(always)]
-pub(crate) fn is_ready(life: u64) -> bool {
-    life_page().is_some_and(|page| page.ready.load(Ordering::Relaxed) == life) && life != 0
+/// Says that no life is ready, where there is no page.
+pub(crate) static NONE_READY: AtomicU64 = AtomicU64::new(0);
+
+/// The word that says which life's records go straight into the queue; 0 is none.
+pub(crate) fn ready_life() -> &'static AtomicU64 {
+    life_page().map_or(&NONE_READY, |page| &page.ready)
 }
 
 /// This life's records go straight into the queue from now on.
@@ -183,7 +185,10 @@ pub(crate) fn begin_life() {
 // HOT: a thread-local load.
 #[inline]
 pub fn tid() -> i32 {
-    crate::thread::with(|thread| thread.tid())
+    let thread = crate::thread::current();
+    thread.refresh();
+    // What the kernel gave.
+    thread.emitter().tid() as i32
 }
 
 /// This thread's handle, as the envelope prints it.

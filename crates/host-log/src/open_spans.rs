@@ -459,12 +459,15 @@ impl Frame {
 
 #[cfg(test)]
 mod tests {
+    use simpler_record_format::frame::{Emitter, OpenSpan};
+
     use super::*;
 
     fn frame(name: &str, start: i64) -> Option<Frame> {
         let mut bytes = [0xee; OPEN_FRAME_BYTES];
-        frame::set_thread(&mut bytes, 1, 2, 3);
-        frame::begin_span(&mut bytes, frame::SPAN_FRAME, 4, 5, 0, start, name.as_bytes());
+        frame::set_emitter(&mut bytes, &Emitter::new(1, 2, 3));
+        let span = OpenSpan { name: name.as_bytes(), inv: 4, hid: 5, start, depth: 0 };
+        frame::begin_span(&mut bytes, frame::SPAN_FRAME, &span);
         Frame::new(bytes)
     }
 
@@ -539,7 +542,8 @@ mod tests {
     #[test]
     fn a_frame_that_says_it_is_longer_than_it_can_be_is_none() {
         let mut bytes = [0; OPEN_FRAME_BYTES];
-        frame::begin_span(&mut bytes, frame::SPAN_FRAME, 4, 5, 0, 7, b"a.name");
+        let span = OpenSpan { name: b"a.name", inv: 4, hid: 5, start: 7, depth: 0 };
+        frame::begin_span(&mut bytes, frame::SPAN_FRAME, &span);
         bytes[1] = 200;
         assert_eq!(Frame::new(bytes), None);
     }

@@ -23,7 +23,7 @@
 use simpler_log_abi::DropReason;
 use simpler_record_format::RECORD_BYTES;
 
-use crate::sync::{AtomicU64, Ordering, UnsafeCell};
+use crate::sync::{AtomicU64, Ordering, UnsafeCell, one_address};
 
 /// How many records wait at most. A producer at full speed fills this in about 150 µs, which is longer than
 /// it takes to wake the writer.
@@ -38,7 +38,7 @@ pub const CLAIM_ATTEMPTS_MAX: u32 = 1024;
 pub const RUN_SLOTS: u64 = 16;
 
 /// How far ahead heads are fetched: some 300 ns at full speed, what a line takes that another processor has.
-const FETCH_AHEAD: u64 = 8;
+const FETCH_AHEAD: usize = 8;
 
 /// A claim that passes a multiple of this rings for a writer that rests on its timer, so that a burst cannot fill the
 /// ring meanwhile.
@@ -185,6 +185,57 @@ impl Run {
 impl Default for Run {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// A slot that is being filled: a claim with the place that it stands for.
+#[must_use = "a claimed position that is never published stops the queue"]
+#[derive(Debug)]
+pub struct Slot<'a, const SLOTS: usize = QUEUE_SLOTS> {
+    ring: &'a Ring<SLOTS>,
+    head: &'a Head,
+    position: u64,
+}
+
+impl<const SLOTS: usize> Slot<'_, SLOTS> {
+    /// Where the record begins.
+    // HOT: no load.
+    #[inline(always)]
+    pub fn data(&mut self) -> &mut [u8; HEAD_DATA_BYTES] {
+        // SAFETY: the claim makes this thread the only one to touch the slot, and it is borrowed for as long.
+        unsafe { &mut (*self.content()).data }
+    }
+
+    #[inline(always)]
+    fn content(&self) -> *mut Content {
+        self.head.content.with_mut(core::convert::identity)
+    }
+
+    /// Hands the record to the consumer: its first `written` bytes are in [`Slot::data`], `rest` follows them. It is
+    /// at most [`RECORD_BYTES`] long; what is beyond is cut. `anchor_pid` is the pid whose clock anchor it is, else 0.
+    // HOT: two stores, if nothing more follows.
+    #[inline(always)]
+    pub fn publish(self, written: usize, rest: &[u8], anchor_pid: i32) {
+        let written = written.min(HEAD_DATA_BYTES);
+        let rest = &rest[..rest.len().min(RECORD_BYTES - written)];
+        let (in_head, in_tail) = rest.split_at(rest.len().min(HEAD_DATA_BYTES - written));
+        // SAFETY: as in `data`.
+        let content = unsafe { &mut *self.content() };
+        content.size = (written + rest.len()) as u32;
+        content.anchor_pid = anchor_pid;
+        if !in_head.is_empty() {
+            content.data[written..written + in_head.len()].copy_from_slice(in_head);
+        }
+        if !in_tail.is_empty() {
+            self.ring.tails[(self.position & Ring::<SLOTS>::MASK) as usize].with_mut(|tail| {
+                // SAFETY: the tail belongs to the same slot.
+                let tail = unsafe { &mut *tail };
+                tail[..in_tail.len()].copy_from_slice(in_tail);
+            });
+        }
+        Ring::<SLOTS>::fetch_ahead(self.head);
+        // ORDERING: Release pairs with the Acquire in `Consumer::read`.
+        self.head.stamp.store(stamp(self.position, SlotState::Published), Ordering::Release);
     }
 }
 
@@ -367,69 +418,28 @@ impl<const SLOTS: usize> Ring<SLOTS> {
     // HOT: one copy and one store.
     #[inline]
     pub fn publish(&self, claim: Claim, record: &[u8], anchor_pid: i32, amend: impl FnOnce(&mut [u8])) {
-        let record = &record[..record.len().min(RECORD_BYTES)];
         let (start, rest) = record.split_at(record.len().min(HEAD_DATA_BYTES));
-        let head = self.head(claim.position);
-        head.content.with_mut(|content| {
-            // SAFETY: the claim makes this thread the only one to touch the slot until the store below.
-            let content = unsafe { &mut *content };
-            content.size = record.len() as u32;
-            content.anchor_pid = anchor_pid;
-            content.data[..start.len()].copy_from_slice(start);
-            amend(&mut content.data[..start.len()]);
-        });
-        if !rest.is_empty() {
-            self.put_tail(claim.position, 0, rest);
-        }
-        self.hand_over(claim);
+        let mut slot = self.slot(claim);
+        let data = &mut slot.data()[..start.len()];
+        data.copy_from_slice(start);
+        amend(data);
+        slot.publish(start.len(), rest, anchor_pid);
     }
 
-    /// As [`Ring::publish`] for a record whose beginning `fill` writes into the slot by itself; it gives how many bytes
-    /// that are, and `rest` follows them.
-    // HOT: what `fill` does and one store, if nothing more follows.
+    /// The claimed slot, for who writes the record's beginning there.
     #[inline(always)]
-    pub fn publish_filled(
-        &self,
-        claim: Claim,
-        fill: impl FnOnce(&mut [u8; HEAD_DATA_BYTES]) -> usize,
-        rest: &[u8],
-    ) {
-        let head = self.head(claim.position);
-        let in_tail = head.content.with_mut(|content| {
-            // SAFETY: as in `publish`.
-            let content = unsafe { &mut *content };
-            let size = fill(&mut content.data).min(HEAD_DATA_BYTES);
-            let rest = &rest[..rest.len().min(RECORD_BYTES - size)];
-            content.size = (size + rest.len()) as u32;
-            content.anchor_pid = 0;
-            let (in_head, in_tail) = rest.split_at(rest.len().min(HEAD_DATA_BYTES - size));
-            if !in_head.is_empty() {
-                content.data[size..size + in_head.len()].copy_from_slice(in_head);
-            }
-            in_tail
-        });
-        if !in_tail.is_empty() {
-            self.put_tail(claim.position, 0, in_tail);
-        }
-        self.hand_over(claim);
-    }
-
-    #[inline]
-    fn put_tail(&self, position: u64, at: usize, bytes: &[u8]) {
-        self.tails[(position & Self::MASK) as usize].with_mut(|tail| {
-            // SAFETY: the tail belongs to the slot that the caller has claimed.
-            let tail = unsafe { &mut *tail };
-            tail[at..at + bytes.len()].copy_from_slice(bytes);
-        });
+    pub fn slot(&self, claim: Claim) -> Slot<'_, SLOTS> {
+        Slot { ring: self, head: one_address(self.head(claim.position)), position: claim.position }
     }
 
     /// Fetches the head that some later claim will get: the consumer has had it since it was last written here, and
-    /// a store that misses would be waited for by the next claim's read-modify-write.
+    /// a store that misses would be waited for by the next claim's read-modify-write. At the end of the ring it is
+    /// none that is fetched, which costs those at its beginning their turn.
     #[inline(always)]
-    fn fetch_ahead(&self, position: u64) {
+    fn fetch_ahead(head: &Head) {
         #[cfg(target_arch = "x86_64")]
         {
-            let head = core::ptr::from_ref(self.head(position + FETCH_AHEAD)).cast::<i8>();
+            let head = core::ptr::from_ref(head).wrapping_add(FETCH_AHEAD);
             // SAFETY: prefetching touches nothing; on a processor without the instruction's write hint it does
             // nothing.
             unsafe {
@@ -442,14 +452,7 @@ impl<const SLOTS: usize> Ring<SLOTS> {
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = position;
-    }
-
-    #[inline]
-    fn hand_over(&self, claim: Claim) {
-        self.fetch_ahead(claim.position);
-        // ORDERING: Release pairs with the Acquire in `Consumer::read`.
-        self.head(claim.position).stamp.store(stamp(claim.position, SlotState::Published), Ordering::Release);
+        let _ = head;
     }
 
     /// How many positions were ever claimed.
@@ -550,7 +553,7 @@ impl<const SLOTS: usize> Consumer<'_, SLOTS> {
 
     /// Whether the next record is published. One that was claimed later does not count before it.
     pub fn has_next(&self) -> bool {
-        // ORDERING: Acquire pairs with the Release in `hand_over`.
+        // ORDERING: Acquire pairs with the Release in `Slot::publish`.
         self.ring.head(self.next).stamp.load(Ordering::Acquire) == stamp(self.next, SlotState::Published)
     }
 

@@ -17,14 +17,15 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 
 use simpler_log_abi::{Level, SimplerSpanContext, SimplerSpanContextFn};
-use simpler_record_format::frame::{self, RAW_ATTRS_BYTES, SPAN_FRAME, SPAN_TICKS_FRAME};
+use simpler_record_format::frame::{self, OpenSpan, RAW_ATTRS_BYTES, SPAN_FRAME, SPAN_TICKS_FRAME};
 use simpler_record_format::{DECIMAL_DIGITS_MAX, RECORD_BYTES, SpanFields, decimal_digits, write_decimal};
 
 use crate::emit::{self, Way};
 use crate::identity::monotonic_ns;
-use crate::queue::HEAD_DATA_BYTES;
-use crate::stack::OPEN_FRAME_BYTES;
-use crate::thread::{self, Thread};
+use crate::queue::{Claim, HEAD_DATA_BYTES};
+use crate::region::Region;
+use crate::sync::one_address;
+use crate::thread::{self, Place, Thread};
 use crate::{is_bound, state, ticks};
 
 /// The invocation that a thread is in.
@@ -40,7 +41,7 @@ pub struct SpanContext {
 
 /// This thread's context.
 pub fn context() -> SpanContext {
-    let SimplerSpanContext { inv, hid, depth, .. } = thread::with(|thread| with_context(thread, Cell::get));
+    let SimplerSpanContext { inv, hid, depth, .. } = context_of(thread::current()).get();
     SpanContext { inv, hid, depth }
 }
 
@@ -49,20 +50,20 @@ pub fn context() -> SpanContext {
 pub fn replace_context(context: SpanContext) -> SpanContext {
     let SpanContext { inv, hid, depth } = context;
     let context = SimplerSpanContext { inv, hid, depth, reserved: 0 };
-    let former = thread::with(|thread| with_context(thread, |place| place.replace(context)));
+    let former = context_of(thread::current()).replace(context);
     SpanContext { inv: former.inv, hid: former.hid, depth: former.depth }
 }
 
 /// The context's address for other modules; see [`simpler_log_abi::SimplerSpanContextFn`].
 pub(crate) extern "C" fn context_address() -> *mut SimplerSpanContext {
-    thread::with(|thread| thread.context().as_ptr())
+    thread::current().context().as_ptr()
 }
 
 /// This thread's context: one for all modules of the process, in the memory of the module that owns the log.
 // HOT: one load for the owner.
 #[inline(always)]
-fn with_context<R>(thread: &Thread, look: impl FnOnce(&Cell<SimplerSpanContext>) -> R) -> R {
-    look(if is_bound() { owners_context() } else { None }.unwrap_or(thread.context()))
+fn context_of(thread: &Thread) -> &Cell<SimplerSpanContext> {
+    if is_bound() { owners_context() } else { None }.unwrap_or(thread.context())
 }
 
 #[cold]
@@ -117,181 +118,232 @@ pub fn emit_span(event: &SpanEvent<'_>) {
     }
 }
 
-/// What an open span knows: where it stands and when it began.
+/// What an open span knows.
 #[derive(Debug)]
 struct Open {
-    name: &'static str,
-    inv: u64,
-    hid: u64,
-    /// In ns, or a reading of the counter.
-    start: i64,
-    depth: i32,
-    /// The frame's place in the thread's stack; beyond it if there was none.
+    span: OpenSpan<'static>,
+    /// The frame's place in the thread's stack, or [`NO_INDEX`], and [`IN_TICKS`].
     index: u32,
-    in_ticks: bool,
 }
 
-/// No place in a stack.
-const NO_INDEX: u32 = u32::MAX;
+/// The place of a span that found none: beyond every stack.
+const NO_INDEX: u32 = u32::MAX >> 1;
 
+/// Says with a span's place that its start is a reading of the counter.
+const IN_TICKS: u32 = 1 << 31;
+
+// The usual way is straight: what is rare or long is a function of its own that does all the rest, so that nothing is
+// kept for it meanwhile.
 impl Open {
     // HOT: one load when muted; otherwise a clock reading, the frame's first half, and the nesting.
     #[inline(always)]
     fn enter(name: &'static str) -> Option<Open> {
-        span_enabled().then(|| thread::with(|thread| Open::enter_on(thread, name)))
+        if span_enabled() { Some(Open::enter_on(thread::current(), name)) } else { None }
     }
 
     #[inline(always)]
     fn enter_on(thread: &Thread, name: &'static str) -> Open {
-        if thread.ready().is_some() {
+        let name = name.as_bytes();
+        if thread.ready().is_some()
+            && thread.reads_ticks()
+            && let Some(place) = thread.take_place()
+        {
             // Not bound, so the context is this module's.
-            return Open::enter_in(thread, thread.context(), thread.reads_ticks(), name);
+            let (inv, hid, depth) = nest(thread.context());
+            let span = OpenSpan { name, inv, hid, start: thread.now(true), depth };
+            let index = place.index | IN_TICKS;
+            show(place, SPAN_TICKS_FRAME, &span);
+            Open { span, index }
+        } else {
+            let (start, depth_and_index) = Open::enter_elsewhere(thread, name);
+            let context = context_of(thread).get();
+            let depth = (depth_and_index >> 32) as i32;
+            let span = OpenSpan { name, inv: context.inv, hid: context.hid, start, depth };
+            Open { span, index: depth_and_index as u32 }
         }
-        Open::enter_unready(thread, name)
     }
 
-    #[cold]
+    /// Enters where nothing is known to be ready, or by the kernel's clock, or where no place is left. Gives the start,
+    /// and the depth above [`Open::index`]: what two registers hold, so that nobody's way leads through memory.
     #[inline(never)]
-    fn enter_unready(thread: &Thread, name: &'static str) -> Open {
+    fn enter_elsewhere(thread: &Thread, name: &[u8]) -> (i64, u64) {
         thread.refresh();
-        // Only a writer keeps a start convertible.
-        let in_ticks = thread.reads_ticks() && emit::is_queued(thread);
-        with_context(thread, |context| Open::enter_in(thread, context, in_ticks, name))
+        let (inv, hid, depth) = nest(context_of(thread));
+        let (start, index) = match thread.take_place() {
+            Some(place) => {
+                // Only a writer keeps a start convertible.
+                let in_ticks = thread.reads_ticks() && emit::is_queued(thread);
+                let start = thread.now(in_ticks);
+                let kind = if in_ticks { SPAN_TICKS_FRAME } else { SPAN_FRAME };
+                let index = place.index | if in_ticks { IN_TICKS } else { 0 };
+                show(place, kind, &OpenSpan { name, inv, hid, start, depth });
+                (start, index)
+            }
+            // And only that of a span that others can see.
+            None => (thread.now(false), NO_INDEX),
+        };
+        (start, u64::from(depth.cast_unsigned()) << 32 | u64::from(index))
     }
 
+    /// Whether the span's start is a reading of the counter.
     #[inline(always)]
-    fn enter_in(
-        thread: &Thread,
-        context: &Cell<SimplerSpanContext>,
-        in_ticks: bool,
-        name: &'static str,
-    ) -> Open {
-        // Field by field: a struct that was written in parts is slow to be read as a whole.
-        let context = context.as_ptr();
-        // SAFETY: the cell is this thread's.
-        let context = unsafe { &mut *context };
-        let (inv, hid, depth) = (context.inv, context.hid, context.depth);
-        context.depth = depth.saturating_add(1);
-        let Some((stack, index, frame)) = thread.take_place() else {
-            // Only a span that others can see has its start kept convertible.
-            let start = thread.now(false);
-            return Open { name, inv, hid, start, depth, index: NO_INDEX, in_ticks: false };
-        };
-        let start = thread.now(in_ticks);
-        let kind = if in_ticks { SPAN_TICKS_FRAME } else { SPAN_FRAME };
-        // SAFETY: the place is this thread's, and the frame is not yet shown to others.
-        let frame = unsafe { &mut *frame };
-        frame::begin_span(frame, kind, inv, hid, depth, start, name.as_bytes());
-        stack.opened(index);
-        Open { name, inv, hid, start, depth, index, in_ticks }
+    fn in_ticks(&self) -> bool {
+        self.index & IN_TICKS != 0
+    }
+
+    #[inline(never)]
+    fn leave(&self) {
+        self.leave_by_its_clock(b"");
+    }
+
+    #[inline(never)]
+    fn leave_with(&self, attrs: &[u8]) {
+        self.leave_by_its_clock(&attrs[..attrs.len().min(RAW_ATTRS_BYTES)]);
     }
 
     // HOT: a clock reading, a claim and a copy.
+    #[inline(always)]
+    fn leave_by_its_clock(&self, attrs: &[u8]) {
+        if self.in_ticks() {
+            let thread = thread::current();
+            self.leave_at(thread, thread.now(true), attrs);
+        } else {
+            self.leave_by_the_kernels_clock(attrs);
+        }
+    }
+
     #[inline(never)]
-    fn leave(&self, attrs: &[u8]) {
-        thread::with(|thread| {
-            let end = thread.now(self.in_ticks);
-            if let Some(region) = thread.ready()
-                && self.fits_a_head()
-                && self.in_ticks <= thread.reads_ticks()
-                // Asked again: the threshold may have changed since the span was entered.
-                && emit::enabled(Level::Timing)
-                && let Ok(claim) = thread.claim(region)
-            {
-                // SAFETY: not bound, and the cell is this thread's.
-                unsafe { (*thread.context().as_ptr()).depth = self.depth };
-                let passed_mark = claim.passed_mark();
-                let attrs = &attrs[..attrs.len().min(RAW_ATTRS_BYTES)];
-                let kind = if self.in_ticks { SPAN_TICKS_FRAME } else { SPAN_FRAME };
-                region.ring.publish_filled(
-                    claim,
-                    |place| {
-                        let span = self.fields(thread, end, attrs);
-                        // It fits, so this is never nothing.
-                        frame::write_span(place, kind, end, thread.handle(), &span, attrs.len()).unwrap_or(0)
-                    },
-                    attrs,
-                );
-                emit::published(region, passed_mark);
-            } else {
-                self.leave_unready(thread, end, attrs);
-            }
-            if let Some((stack, frame)) = thread.place(self.index)
-                && self.is_in(frame)
-            {
-                stack.closed(self.index);
-                thread.give_back_place(self.index);
-            }
-        });
+    fn leave_by_the_kernels_clock(&self, attrs: &[u8]) {
+        let thread = thread::current();
+        self.leave_at(thread, thread.now(false), attrs);
     }
 
     #[inline(always)]
-    fn fields<'a>(&self, thread: &Thread, end: i64, attrs: &'a [u8]) -> SpanFields<'a> {
-        SpanFields {
-            pid: thread.pid(),
-            tid: i64::from(thread.tid_as_found()),
-            inv: self.inv,
-            hid: self.hid,
-            depth: self.depth,
-            name: self.name.as_bytes(),
-            ts: self.start,
-            dur: end.wrapping_sub(self.start),
-            attrs,
+    fn leave_at(&self, thread: &Thread, end: i64, attrs: &[u8]) {
+        if let Some(region) = thread.ready()
+            && self.in_ticks() <= thread.reads_ticks()
+            // Asked again: the threshold may have changed since the span was entered.
+            && emit::enabled(Level::Timing)
+            && self.fits_a_head()
+        {
+            match thread.claim_alone(region) {
+                Some(claim) => self.publish(thread, region, claim, end, attrs),
+                None => self.leave_by_run(thread, region, end, attrs),
+            }
+        } else {
+            self.leave_elsewhere(thread, end, attrs);
         }
+    }
+
+    /// Leaves where several threads contend for positions.
+    #[inline(never)]
+    fn leave_by_run(&self, thread: &Thread, region: &'static Region, end: i64, attrs: &[u8]) {
+        match thread.claim_by_run(region) {
+            Ok(claim) => self.publish(thread, region, claim, end, attrs),
+            // Tried again there, and counted.
+            Err(_) => self.leave_elsewhere(thread, end, attrs),
+        }
+    }
+
+    /// Writes the span straight into its slot's head, which it fits.
+    #[inline(always)]
+    fn publish(&self, thread: &Thread, region: &'static Region, claim: Claim, end: i64, attrs: &[u8]) {
+        let passed_mark = claim.passed_mark();
+        let kind = if self.in_ticks() { SPAN_TICKS_FRAME } else { SPAN_FRAME };
+        let mut slot = region.ring.slot(claim);
+        // It fits, so this is never nothing.
+        let size =
+            frame::write_span(slot.data(), kind, end, thread.emitter(), &self.span, attrs.len()).unwrap_or(0);
+        slot.publish(size, attrs, 0);
+        // Read again rather than kept for so long.
+        let this = one_address(self);
+        // SAFETY: not bound, and the cell is this thread's.
+        unsafe { (*thread.context().as_ptr()).depth = this.span.depth };
+        this.close(thread);
+        emit::published(region, passed_mark);
     }
 
     /// Leaves where the span does not go straight into a slot's head: there is no writer, or it is another module's,
     /// or the queue is full or closed, the name long, the clock another one by now.
     #[cold]
     #[inline(never)]
-    fn leave_unready(&self, thread: &Thread, end: i64, attrs: &[u8]) {
+    fn leave_elsewhere(&self, thread: &Thread, end: i64, attrs: &[u8]) {
         thread.refresh();
-        with_context(thread, |place| {
-            // SAFETY: the cell is this thread's.
-            unsafe { (*place.as_ptr()).depth = self.depth }
-        });
+        // SAFETY: the cell is this thread's.
+        unsafe { (*context_of(thread).as_ptr()).depth = self.span.depth };
         if emit::enabled(Level::Timing) {
-            emit::ensure_anchor(thread);
-            let span = self.fields(thread, end, &attrs[..attrs.len().min(RAW_ATTRS_BYTES)]);
-            self.emit_elsewhere(Way::now(thread), thread, end, span);
+            let way = Way::of(thread);
+            let mut in_ticks = self.in_ticks();
+            let emitter = thread.emitter();
+            let OpenSpan { name, inv, hid, start, depth } = self.span;
+            let mut span = SpanFields {
+                pid: emitter.pid(),
+                tid: emitter.tid(),
+                inv,
+                hid,
+                depth,
+                name,
+                ts: start,
+                dur: end.wrapping_sub(start),
+                attrs,
+            };
+            let mut mono_ns = end;
+            if in_ticks && !thread.reads_ticks() {
+                // Of a life whose clock is no more: nobody else will convert it.
+                let mut to_ns = ticks::without_writer();
+                span.ts = to_ns(start.cast_unsigned());
+                mono_ns = to_ns(end.cast_unsigned()).max(span.ts);
+                span.dur = mono_ns.saturating_sub(span.ts);
+                in_ticks = false;
+            }
+            let mut record = [0; RECORD_BYTES];
+            let size = frame::encode_span_frame(&mut record, mono_ns, emitter.thread(), &span);
+            if in_ticks {
+                record[0] = SPAN_TICKS_FRAME;
+            }
+            emit::submit(way, thread, &record[..size], 0);
         }
+        self.close(thread);
     }
 
     /// Whether the span's name fits a slot's head.
     #[inline(always)]
     fn fits_a_head(&self) -> bool {
-        self.name.len() <= HEAD_DATA_BYTES - frame::SPAN_HEAD_BYTES
+        self.span.name.len() <= HEAD_DATA_BYTES - frame::SPAN_HEAD_BYTES
     }
 
-    /// Whether `frame` is this span's: not if the span was opened in another life, or one below it was closed first.
+    /// Takes the span from the thread's stack, after its record was published: who does not see it there finds that.
     #[inline(always)]
-    fn is_in(&self, frame: *mut [u8; OPEN_FRAME_BYTES]) -> bool {
-        // SAFETY: the place is this thread's.
-        frame::start_of(unsafe { &*frame }) == self.start
+    fn close(&self, thread: &Thread) {
+        let index = self.index & !IN_TICKS;
+        if let Some(place) = thread.place(index)
+            // Another's, if the span was opened in another life, or one below it was closed first.
+            // SAFETY: the place is this thread's.
+            && frame::start_of(unsafe { &*place.frame }) == self.span.start
+        {
+            place.stack.closed(index);
+            thread.give_back_place(index);
+        }
     }
+}
 
-    /// Emits the span another way than straight into a slot's head.
-    #[cold]
-    #[inline(never)]
-    fn emit_elsewhere(&self, way: Way, thread: &Thread, end: i64, span: SpanFields<'_>) {
-        let mut end = end;
-        let mut span = span;
-        let mut in_ticks = self.in_ticks;
-        if in_ticks && !thread.reads_ticks() {
-            // Of a life whose clock is no more: nobody else will convert it.
-            let mut to_ns = ticks::without_writer();
-            span.ts = to_ns(self.start.cast_unsigned());
-            end = to_ns(end.cast_unsigned()).max(span.ts);
-            span.dur = end.saturating_sub(span.ts);
-            in_ticks = false;
-        }
-        let mut record = [0; RECORD_BYTES];
-        let size = frame::encode_span_frame(&mut record, end, thread.handle(), &span);
-        if in_ticks {
-            record[0] = SPAN_TICKS_FRAME;
-        }
-        emit::submit_by(way, thread, &record[..size], 0);
-    }
+/// Nests one deeper in the thread's context: gives the invocation, the callable and the depth of a span that opens.
+#[inline(always)]
+fn nest(context: &Cell<SimplerSpanContext>) -> (u64, u64, i32) {
+    // Field by field: a struct that was written in parts is slow to be read as a whole.
+    // SAFETY: the cell is this thread's.
+    let context = unsafe { &mut *context.as_ptr() };
+    let depth = context.depth;
+    context.depth = depth.saturating_add(1);
+    (context.inv, context.hid, depth)
+}
+
+/// Shows a span that opens to others.
+#[inline(always)]
+fn show(place: Place, kind: u8, span: &OpenSpan<'_>) {
+    // SAFETY: the place is this thread's, and the frame is not yet shown.
+    frame::begin_span(unsafe { &mut *place.frame }, kind, span);
+    place.stack.opened(place.index);
 }
 
 /// The guard of an open span; made by [`span!`](crate::span!). It stays on its thread.
@@ -314,7 +366,7 @@ impl Drop for Span {
     #[inline]
     fn drop(&mut self) {
         if let Some(open) = &self.open {
-            open.leave(b"");
+            open.leave();
         }
     }
 }
@@ -323,7 +375,9 @@ impl Drop for Span {
 #[must_use = "the span ends when its guard is dropped: bind it to a name"]
 #[derive(Debug)]
 pub struct AttributedSpan {
-    open: Option<(Open, Attributes)>,
+    open: Option<Open>,
+    /// What `open` is described by, if it is.
+    attributes: MaybeUninit<Attributes>,
     on_this_thread: PhantomData<*const ()>,
 }
 
@@ -331,23 +385,23 @@ impl AttributedSpan {
     /// Opens a span called `name` whose attributes `describe` writes; it is not called while muted.
     #[inline]
     pub fn enter(name: &'static str, describe: impl FnOnce(&mut Attributes)) -> AttributedSpan {
-        let open = if span_enabled() {
-            let mut attributes = Attributes::new();
+        let mut attributes = MaybeUninit::uninit();
+        let mut open = None;
+        if span_enabled() {
             // Described first: the time that takes is not the span's.
-            describe(&mut attributes);
-            Open::enter(name).map(|open| (open, attributes))
-        } else {
-            None
-        };
-        AttributedSpan { open, on_this_thread: PhantomData }
+            describe(Attributes::begin(&mut attributes));
+            open = Open::enter(name);
+        }
+        AttributedSpan { open, attributes, on_this_thread: PhantomData }
     }
 }
 
 impl Drop for AttributedSpan {
     #[inline]
     fn drop(&mut self) {
-        if let Some((open, attributes)) = &self.open {
-            open.leave(attributes.as_bytes());
+        if let Some(open) = &self.open {
+            // SAFETY: an open span was described before it was opened.
+            open.leave_with(unsafe { self.attributes.assume_init_ref() }.as_bytes());
         }
     }
 }
@@ -360,9 +414,15 @@ pub struct Attributes {
 }
 
 impl Attributes {
+    /// An empty text in `place`.
     #[inline]
-    const fn new() -> Self {
-        Self { length: 0, text: [const { MaybeUninit::uninit() }; RAW_ATTRS_BYTES] }
+    fn begin(place: &mut MaybeUninit<Attributes>) -> &mut Attributes {
+        // SAFETY: the field lies in `place`.
+        let length = unsafe { &raw mut (*place.as_mut_ptr()).length };
+        // SAFETY: `place` is the caller's to write.
+        unsafe { length.write(0) };
+        // SAFETY: the length is written, and the text need not be.
+        unsafe { place.assume_init_mut() }
     }
 
     #[inline]
@@ -484,7 +544,7 @@ pub struct RootGuard {
 impl Drop for RootGuard {
     fn drop(&mut self) {
         if let Some(open) = &self.open {
-            open.leave(b"");
+            open.leave();
         }
         replace_context(self.former);
     }

@@ -10,7 +10,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use simpler_record_format::frame;
+use simpler_record_format::frame::{self, Emitter};
 
 use crate::queue::HEAD_DATA_BYTES;
 use crate::sync::UnsafeCell;
@@ -44,36 +44,38 @@ pub(crate) struct Stack {
 unsafe impl Sync for Stack {}
 
 impl Stack {
-    /// Takes the stack for thread `tid`, if it is free.
-    fn take(&self, pid: i32, tid: i32, thread: u64) -> bool {
+    /// Takes the stack for the thread `emitter`, if it is free.
+    fn take(&self, emitter: &Emitter) -> bool {
         let holder = self.holder.load(Ordering::Relaxed);
         if tid_of(holder) != 0 {
             return false;
         }
-        let next = (holder >> 32).wrapping_add(1) << 32 | u64::from(tid.cast_unsigned());
+        let next = (holder >> 32).wrapping_add(1) << 32
+            | u64::from(tid_of(emitter.tid().cast_unsigned()).cast_unsigned());
         // ORDERING: Acquire pairs with the Release in `free`.
         if self.holder.compare_exchange(holder, next, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;
         }
-        self.begin(pid, tid, thread);
+        self.begin(emitter);
         true
     }
 
-    /// Makes the stack empty, with the frames of thread `tid`, whose it is.
-    fn begin(&self, pid: i32, tid: i32, thread: u64) {
+    /// Makes the stack empty, with the frames of the thread `emitter`, whose it is.
+    fn begin(&self, emitter: &Emitter) {
         self.depth.store(0, Ordering::Relaxed);
         for frame in &self.frames {
             // SAFETY: the stack is this thread's now.
-            frame.with_mut(|frame| frame::set_thread(unsafe { &mut *frame }, pid, tid, thread));
+            frame.with_mut(|frame| frame::set_emitter(unsafe { &mut *frame }, emitter));
         }
     }
 
-    /// The frame at `index`, for the stack's thread, which knows whether it is its to use; `None` when that is too
-    /// deep. Seen by others once [`Stack::opened`] is called.
+    /// The frame at `index`, which is below [`OPEN_SPANS_MAX`], for the stack's thread, which knows whether it is its
+    /// to use. Seen by others once [`Stack::opened`] is called.
     // HOT: no load.
     #[inline(always)]
-    pub(crate) fn frame(&self, index: u32) -> Option<*mut [u8; OPEN_FRAME_BYTES]> {
-        self.frames.get(index as usize).map(|frame| frame.with_mut(|frame| frame))
+    pub(crate) fn frame(&self, index: u32) -> *mut [u8; OPEN_FRAME_BYTES] {
+        // The remainder is for the compiler, which does not know that the index is below it.
+        self.frames[index as usize % OPEN_SPANS_MAX].with_mut(core::convert::identity)
     }
 
     /// The frame at the top is filled.
@@ -107,15 +109,15 @@ pub(crate) struct Stacks {
 }
 
 impl Stacks {
-    /// A stack for thread `tid`: a free one, or that of a thread which is gone.
+    /// A stack for the thread `emitter`: a free one, or that of a thread which is gone.
     #[cold]
-    pub(crate) fn take(&self, pid: i32, tid: i32, thread: u64) -> Option<&Stack> {
+    pub(crate) fn take(&self, emitter: &Emitter) -> Option<&Stack> {
         // A thread that looks again (there is a new clock), or that was interrupted here, has one already.
-        if let Some(own) = self.threads.iter().find(|stack| stack.tid() == tid) {
-            own.begin(pid, tid, thread);
+        if let Some(own) = self.threads.iter().find(|stack| i64::from(stack.tid()) == emitter.tid()) {
+            own.begin(emitter);
             return Some(own);
         }
-        let free = |stack: &&Stack| stack.take(pid, tid, thread);
+        let free = |stack: &&Stack| stack.take(emitter);
         if let Some(stack) = self.threads.iter().find(free) {
             return Some(stack);
         }
@@ -124,7 +126,7 @@ impl Stacks {
             let holder_tid = tid_of(holder);
             // SAFETY: signal 0 is no signal; the call only asks whether the thread exists.
             let is_gone = holder_tid != 0
-                && unsafe { libc::syscall(libc::SYS_tgkill, pid, holder_tid, 0) } != 0
+                && unsafe { libc::syscall(libc::SYS_tgkill, emitter.pid(), holder_tid, 0) } != 0
                 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
             if is_gone {
                 stack.free(holder);

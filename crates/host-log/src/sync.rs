@@ -10,6 +10,26 @@ pub use model::*;
 
 pub use core::sync::atomic::Ordering;
 
+/// `place` as an address of its own, in one register: the compiler would else compute it anew, from what it is made
+/// of, for each of its fields.
+// HOT: no instruction.
+#[inline(always)]
+#[allow(clippy::pointers_in_nomem_asm_block, reason = "there is nothing that could use it")]
+pub fn one_address<T>(place: &T) -> &T {
+    #[cfg(not(miri))]
+    {
+        let mut address = core::ptr::from_ref(place);
+        // SAFETY: no instruction at all.
+        unsafe {
+            core::arch::asm!("/* {0} */", inout(reg) address, options(pure, nomem, nostack, preserves_flags));
+        }
+        // SAFETY: the address is what it was.
+        unsafe { &*address }
+    }
+    #[cfg(miri)]
+    place
+}
+
 #[cfg(not(loom))]
 mod real {
     use core::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};

@@ -4,14 +4,17 @@
 //! All but the last holds for one life (process and region, see `identity`) and is asked for again in another.
 
 use core::cell::Cell;
-use core::sync::atomic::{Ordering, compiler_fence};
+use core::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 
 use simpler_log_abi::{DropReason, SimplerSpanContext};
+use simpler_record_format::frame::Emitter;
 
-use crate::identity::{is_ready, life, life_with_its_region, monotonic_ns, pid, set_ready, thread_handle};
+use crate::identity::{
+    NONE_READY, life, life_with_its_region, monotonic_ns, pid, ready_life, set_ready, thread_handle,
+};
 use crate::queue::{Claim, Run};
 use crate::region::Region;
-use crate::stack::{OPEN_FRAME_BYTES, Stack};
+use crate::stack::{OPEN_FRAME_BYTES, OPEN_SPANS_MAX, Stack};
 use crate::ticks;
 
 std::thread_local! {
@@ -23,22 +26,24 @@ std::thread_local! {
     static THREAD: Thread = const { Thread::new() };
 }
 
-/// This thread's memory.
+/// This thread's memory. The reference stays on the thread, since what it points to is not `Sync`.
 #[inline(always)]
-pub(crate) fn with<R>(look: impl FnOnce(&Thread) -> R) -> R {
-    // The address alone, so that what is done with it can be inlined into the caller.
+pub(crate) fn current() -> &'static Thread {
     let thread = THREAD.with(core::ptr::from_ref);
-    // SAFETY: this thread's, for as long as it runs code, since it has no destructor; and it does not leave `look`.
-    look(unsafe { &*thread })
+    // SAFETY: this thread's, and, since it has no destructor, there for as long as the thread runs code.
+    unsafe { &*thread }
 }
+
+/// No life at all: neither one that a process can have, nor the 0 of a process that has none.
+const NO_LIFE: u64 = u64::MAX;
 
 /// See the module's text.
 pub(crate) struct Thread {
-    /// The life under which the rest was remembered; 0 for never.
+    /// The life under which the rest was remembered, or [`NO_LIFE`].
     life: Cell<u64>,
-    pid: Cell<i32>,
-    tid: Cell<i32>,
-    handle: Cell<u64>,
+    /// Where it stands which life is ready.
+    ready: Cell<&'static AtomicU64>,
+    emitter: Cell<Emitter>,
     region: Cell<Option<&'static Region>>,
     stack: Cell<Option<&'static Stack>>,
     /// How many places of the stack are taken, those included whose span is just being opened: a signal handler
@@ -52,13 +57,19 @@ pub(crate) struct Thread {
     context: Cell<SimplerSpanContext>,
 }
 
+/// Where in its thread's stack an open span is seen.
+pub(crate) struct Place {
+    pub(crate) stack: &'static Stack,
+    pub(crate) index: u32,
+    pub(crate) frame: *mut [u8; OPEN_FRAME_BYTES],
+}
+
 impl Thread {
     const fn new() -> Self {
         Self {
-            life: Cell::new(0),
-            pid: Cell::new(0),
-            tid: Cell::new(0),
-            handle: Cell::new(0),
+            life: Cell::new(NO_LIFE),
+            ready: Cell::new(&NONE_READY),
+            emitter: Cell::new(Emitter::new(0, 0, 0)),
             region: Cell::new(None),
             stack: Cell::new(None),
             taken: Cell::new(0),
@@ -74,8 +85,7 @@ impl Thread {
     // HOT: three loads and a compare.
     #[inline(always)]
     pub(crate) fn refresh(&self) {
-        let life = life();
-        if life == 0 || life != self.life.get() {
+        if life() != self.life.get() {
             self.remember();
         }
     }
@@ -88,80 +98,73 @@ impl Thread {
         let life = life_with_its_region();
         // SAFETY: gettid has no preconditions and is async-signal-safe.
         let tid = unsafe { libc::gettid() };
-        let handle = thread_handle();
+        let emitter = Emitter::new(pid, i64::from(tid), thread_handle());
         let region = Region::current();
-        self.pid.set(pid);
-        self.tid.set(tid);
-        self.handle.set(handle);
+        self.ready.set(ready_life());
+        self.emitter.set(emitter);
         self.region.set(region);
-        self.stack.set(region.and_then(|region| region.stacks.take(pid, tid, handle)));
+        self.stack.set(region.and_then(|region| region.stacks.take(&emitter)));
         self.reads_ticks.set(region.is_some_and(Region::uses_ticks));
         self.taken.set(0);
         self.run.set(Run::new());
         self.takes_runs.set(false);
-        self.life.set(life);
+        self.life.set(if life == 0 { NO_LIFE } else { life });
     }
 
     /// The region, if this thread's records go straight into its queue; then everything that is remembered is true.
     // HOT: four loads and a compare.
     #[inline(always)]
     pub(crate) fn ready(&self) -> Option<&'static Region> {
-        if is_ready(self.life.get()) { self.region.get() } else { None }
+        // Relaxed: out of date for a moment, see `identity`.
+        if self.ready.get().load(Ordering::Relaxed) == self.life.get() { self.region.get() } else { None }
     }
 
     /// Takes note that this thread's records can go straight into the queue.
     pub(crate) fn set_ready(&self) {
-        set_ready(self.life.get());
+        if self.life.get() != NO_LIFE {
+            set_ready(self.life.get());
+        }
     }
 
-    /// The kernel's id of this thread.
-    #[inline]
-    pub(crate) fn tid(&self) -> i32 {
-        self.refresh();
-        self.tid.get()
-    }
-
-    /// The kernel's id of this thread, as [`Thread::refresh`] has found it.
+    /// Who this thread is, as [`Thread::refresh`] has found it.
     #[inline(always)]
-    pub(crate) fn tid_as_found(&self) -> i32 {
-        self.tid.get()
+    pub(crate) fn emitter(&self) -> &Emitter {
+        // SAFETY: the cell is this thread's, and what is read from it is plain bytes: a signal handler that finds a new
+        // life may replace them meanwhile.
+        unsafe { &*self.emitter.as_ptr() }
     }
 
     /// The process, as [`Thread::refresh`] has found it.
     #[inline(always)]
     pub(crate) fn pid(&self) -> i32 {
-        self.pid.get()
+        self.emitter().pid()
     }
 
-    /// `pthread_self`, as [`Thread::refresh`] has found it.
-    #[inline(always)]
-    pub(crate) fn handle(&self) -> u64 {
-        self.handle.get()
-    }
-
-    /// Takes the next place of the stack: its index and its frame, `None` when there is none.
+    /// Takes the next place of the stack, `None` when there is none.
     // HOT: a load and a store.
     #[inline(always)]
-    pub(crate) fn take_place(&self) -> Option<(&'static Stack, u32, *mut [u8; OPEN_FRAME_BYTES])> {
+    pub(crate) fn take_place(&self) -> Option<Place> {
         let stack = self.stack.get()?;
         let index = self.taken.get();
-        let frame = stack.frame(index)?;
+        if index as usize >= OPEN_SPANS_MAX {
+            return None;
+        }
         self.taken.set(index + 1);
         // ORDERING: SeqCst for the compiler alone: the place is taken before it is written to, for a signal handler on
         // this thread.
         compiler_fence(Ordering::SeqCst);
-        Some((stack, index, frame))
+        Some(Place { stack, index, frame: stack.frame(index) })
     }
 
-    /// The frame at a place that [`Thread::take_place`] has given and that is still taken.
+    /// The place at `index`, which [`Thread::take_place`] has given, if it is still taken.
     // HOT: a load.
     #[inline(always)]
-    pub(crate) fn place(&self, index: u32) -> Option<(&'static Stack, *mut [u8; OPEN_FRAME_BYTES])> {
+    pub(crate) fn place(&self, index: u32) -> Option<Place> {
         let stack = self.stack.get()?;
         if index >= self.taken.get() {
             return None;
         }
-        Some((stack, stack.frame(index)?))
+        Some(Place { stack, index, frame: stack.frame(index) })
     }
 
     /// Gives the place at `index` back, and those above it.
@@ -195,16 +198,19 @@ impl Thread {
     // HOT: a load, and a claim.
     #[inline(always)]
     pub(crate) fn claim(&self, region: &Region) -> Result<Claim, DropReason> {
-        if !self.takes_runs.get()
-            && let Some(claim) = region.ring.claim_alone()
-        {
-            return Ok(claim);
-        }
-        self.claim_by_run(region)
+        self.claim_alone(region).map_or_else(|| self.claim_by_run(region), Ok)
     }
 
+    /// As [`Thread::claim`] while nobody contends; `None` where that does not succeed, for whatever reason.
+    // HOT: a load, and a claim.
+    #[inline(always)]
+    pub(crate) fn claim_alone(&self, region: &Region) -> Option<Claim> {
+        if self.takes_runs.get() { None } else { region.ring.claim_alone() }
+    }
+
+    /// As [`Thread::claim`] where several threads contend.
     #[inline(never)]
-    fn claim_by_run(&self, region: &Region) -> Result<Claim, DropReason> {
+    pub(crate) fn claim_by_run(&self, region: &Region) -> Result<Claim, DropReason> {
         let mut run = self.run.get();
         let claim = region.ring.claim(&mut run);
         self.run.set(run);

@@ -65,17 +65,17 @@ impl Region {
         met
     }
 
-    /// Stores the number of pending records where other modules can read it. Whoever stores looks again: of several
-    /// that do at once the last one leaves the right number. Reserved positions count until the writer, at rest, has
-    /// taken them back: to tell them apart would mean to look at slots that others are just filling.
+    /// Stores the number of pending records where other modules can read it. It may be out of date when there are
+    /// some, since the writer will be back; a 0 is looked at again, so that nobody takes his record for written.
+    /// Reserved positions count until the writer, at rest, has taken them back: to tell them apart would mean to look
+    /// at slots that others are just filling.
     pub(crate) fn refresh_pending(&self, state: &SimplerHostLogState) {
-        /// Enough for those that meet here; a number that changes all the time is refreshed by who changes it.
-        const LOOKS: u32 = 8;
-        for _ in 0..LOOKS {
+        loop {
+            // One look at the producers' cursor, whose cache line they miss for it.
             let unfinished = self.ring.unfinished();
             // ORDERING: AcqRel: the look that follows comes after it.
             state.pending_record_count.swap(unfinished, Ordering::AcqRel);
-            if self.ring.unfinished() == unfinished {
+            if unfinished != 0 || self.ring.unfinished() == 0 {
                 return;
             }
         }
@@ -98,38 +98,51 @@ pub(crate) unsafe extern "C" fn enqueue(
 ) -> c_int {
     // SAFETY: the caller's state lives for the process; null is sanitised to the owner's.
     let state = unsafe { state.as_ref() }.unwrap_or(crate::state());
-    let size = size as usize;
-    let accepted = thread::with(|thread| {
-        // First of all: in a child this forgets the parent's region.
-        thread.refresh();
-        let region = Region::current()
-            .filter(|region| core::ptr::from_ref(*region) == context.cast::<Region>().cast_const());
-        // ORDERING: Acquire pairs with the Release of the owner in `start_writer`.
-        let is_ours = state.sink_owner_pid.load(Ordering::Acquire) == thread.pid();
-        let Some(region) =
-            region.filter(|_| is_ours && !record.is_null() && (1..=RECORD_BYTES).contains(&size))
-        else {
-            emit::count_drop(state, DropReason::NotAdmitted);
-            return false;
-        };
-        // SAFETY: readable by the function's contract.
-        let record = unsafe { core::slice::from_raw_parts(record.cast::<u8>(), size) };
-        if frame::last_tick(record).is_some() {
-            // Only the owner's own threads take readings that its writer can convert.
-            emit::count_drop(state, DropReason::NotAdmitted);
-            return false;
-        }
-        // A frame: this is the caller's thread, so its ids are known here.
-        let (pid, tid) = (thread.pid(), i64::from(thread.tid()));
-        let with_ids = |frame: &mut [u8]| frame::set_thread_ids(frame, pid, tid);
-        let accepted = emit::accept(region, thread, record, anchor_pid, with_ids);
-        // For the caller's own flush, which can see no more than this number.
-        region.refresh_pending(state);
-        accepted
-    });
+    // SAFETY: readable for `size` bytes, or null, by the function's contract.
+    let accepted = unsafe { accept_others(context, state, record.cast(), size as usize, anchor_pid) };
     // Left only now: a quiesce that has seen everybody leave has every count.
     Gate::new(&state.sink_producer_state).leave();
     c_int::from(accepted)
+}
+
+/// Takes a record of another module into the queue, if `context` is the one that is in use. A loss is counted.
+///
+/// # Safety
+///
+/// - `record` is readable for `size` bytes, or null.
+unsafe fn accept_others(
+    context: *mut c_void,
+    state: &SimplerHostLogState,
+    record: *const u8,
+    size: usize,
+    anchor_pid: i32,
+) -> bool {
+    let thread = thread::current();
+    // First of all: in a child this forgets the parent's region.
+    thread.refresh();
+    let region = Region::current()
+        .filter(|region| core::ptr::from_ref(*region) == context.cast::<Region>().cast_const());
+    // ORDERING: Acquire pairs with the Release of the owner in `start_writer`.
+    let is_ours = state.sink_owner_pid.load(Ordering::Acquire) == thread.pid();
+    let Some(region) = region.filter(|_| is_ours && !record.is_null() && (1..=RECORD_BYTES).contains(&size))
+    else {
+        emit::count_drop(state, DropReason::NotAdmitted);
+        return false;
+    };
+    // SAFETY: not null, so readable by the function's contract.
+    let record = unsafe { core::slice::from_raw_parts(record, size) };
+    if frame::last_tick(record).is_some() {
+        // Only the owner's own threads take readings that its writer can convert.
+        emit::count_drop(state, DropReason::NotAdmitted);
+        return false;
+    }
+    // A frame: this is the caller's thread, so its ids are known here.
+    let (pid, tid) = (thread.emitter().pid(), thread.emitter().tid());
+    let with_ids = |frame: &mut [u8]| frame::set_thread_ids(frame, pid, tid);
+    let accepted = emit::accept(region, thread, record, anchor_pid, with_ids);
+    // For the caller's own flush, which can see no more than this number.
+    region.refresh_pending(state);
+    accepted
 }
 
 /// The writer thread's whole life.

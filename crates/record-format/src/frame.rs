@@ -88,92 +88,151 @@ const _: () = assert!(SPAN_FRAME_BYTES_MAX <= RECORD_BYTES);
 const _: () = assert!(RAW_NAME_BYTES <= u8::MAX as usize);
 const _: () = assert!(RAW_ATTRS_BYTES <= u8::MAX as usize);
 
-/// Where in a span frame the start stands: an `i64`, ns, or the counter's reading.
-pub const START_OFFSET: usize = TS_OFFSET;
-
 /// The least room for a span frame without attributes.
 pub const OPEN_SPAN_BYTES: usize = SPAN_HEAD_BYTES + RAW_NAME_BYTES;
 
-/// Writes what is known of a span when it opens, all but its end and its attributes, where others can see it. pid,
-/// tid and thread are left alone: they are the same for all spans of a thread.
+/// What is known of a span when it opens.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenSpan<'a> {
+    /// As in [`SpanFields`].
+    pub name: &'a [u8],
+    /// As in [`SpanFields`].
+    pub inv: u64,
+    /// As in [`SpanFields`].
+    pub hid: u64,
+    /// In ns, or a reading of the counter.
+    pub start: i64,
+    /// As in [`SpanFields`].
+    pub depth: i32,
+}
+
+/// Who emits, as a span frame has it: made once for a thread, and copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Emitter {
+    /// The frame's beginning, the kind and the lengths left out.
+    start: [u8; MONO_NS_OFFSET],
+    thread: [u8; 8],
+}
+
+impl Emitter {
+    /// The process, the thread's id in the kernel, and its `pthread_self`.
+    pub const fn new(pid: i32, tid: i64, thread: u64) -> Self {
+        let mut start = [0; MONO_NS_OFFSET];
+        let (head, tid_at) = start.split_at_mut(TID_OFFSET);
+        head.split_at_mut(PID_OFFSET).1.copy_from_slice(&pid.to_ne_bytes());
+        tid_at.copy_from_slice(&tid.to_ne_bytes());
+        Self { start, thread: thread.to_ne_bytes() }
+    }
+
+    /// The process.
+    #[inline(always)]
+    pub fn pid(&self) -> i32 {
+        i32::from_ne_bytes(get(&self.start, PID_OFFSET))
+    }
+
+    /// The thread's id in the kernel.
+    #[inline(always)]
+    pub fn tid(&self) -> i64 {
+        i64::from_ne_bytes(get(&self.start, TID_OFFSET))
+    }
+
+    /// The thread's `pthread_self`.
+    #[inline(always)]
+    pub fn thread(&self) -> u64 {
+        u64::from_ne_bytes(self.thread)
+    }
+}
+
+/// Says who emits the frames that [`begin_span`] will write into `out`.
+pub fn set_emitter<const N: usize>(out: &mut [u8; N], emitter: &Emitter) {
+    const { assert!(N >= OPEN_SPAN_BYTES) }
+    out[..MONO_NS_OFFSET].copy_from_slice(&emitter.start);
+    put(out, THREAD_OFFSET, emitter.thread);
+}
+
+/// Writes what is known of a span when it opens where others can see it. What [`set_emitter`] has written is left
+/// alone: it is the same for all spans of a thread.
 // HOT: every span passes here on the thread that it measures.
 #[inline(always)]
-pub fn begin_span<const N: usize>(
-    out: &mut [u8; N],
-    kind: u8,
-    inv: u64,
-    hid: u64,
-    depth: i32,
-    start: i64,
-    name: &[u8],
-) {
+pub fn begin_span<const N: usize>(out: &mut [u8; N], kind: u8, span: &OpenSpan<'_>) {
     const { assert!(N >= OPEN_SPAN_BYTES) }
-    let name = &name[..name.len().min(RAW_NAME_BYTES)];
+    let name = &span.name[..span.name.len().min(RAW_NAME_BYTES)];
     put(out, 0, [kind, name.len() as u8, 0, 0]);
-    put(out, INV_OFFSET, inv.to_ne_bytes());
-    put(out, HID_OFFSET, hid.to_ne_bytes());
-    put(out, TS_OFFSET, start.to_ne_bytes());
-    put(out, DEPTH_OFFSET, depth.to_ne_bytes());
+    put(out, INV_OFFSET, span.inv.to_ne_bytes());
+    put(out, HID_OFFSET, span.hid.to_ne_bytes());
+    put(out, TS_OFFSET, span.start.to_ne_bytes());
+    put(out, DEPTH_OFFSET, span.depth.to_ne_bytes());
     out[SPAN_HEAD_BYTES..SPAN_HEAD_BYTES + name.len()].copy_from_slice(name);
 }
 
-/// Writes a span's frame up to its attributes straight into the place from which it will be rendered, and gives its
-/// length there; `attrs` is the number of bytes that the caller will put behind it, at most [`RAW_ATTRS_BYTES`].
-/// `None`, and nothing written, if the name does not fit.
+/// Writes the frame of a span that closes at `end` straight into the place from which it will be rendered, up to its
+/// attributes, and gives its length there; the caller puts the `attrs` bytes of those, at most [`RAW_ATTRS_BYTES`],
+/// behind it. `None`, and nothing written, if the name does not fit.
 ///
-/// From fields and not from the open frame: bytes that were just stored in parts are slow to be read as a whole.
+/// From what is known and not from the open frame: bytes that were just stored in parts are slow to be read as a whole.
 // HOT: as above.
 #[inline(always)]
 pub fn write_span<const N: usize>(
     out: &mut [u8; N],
     kind: u8,
-    mono_ns: i64,
-    thread: u64,
-    span: &SpanFields<'_>,
+    end: i64,
+    emitter: &Emitter,
+    span: &OpenSpan<'_>,
     attrs: usize,
 ) -> Option<usize> {
-    const { assert!(N >= SPAN_HEAD_BYTES + SHORT_STEP) }
+    const { assert!(N >= SPAN_HEAD_BYTES && N - SPAN_HEAD_BYTES <= SHORT_BYTES_MAX) }
     let length = SPAN_HEAD_BYTES + span.name.len();
     if length > N {
         return None;
     }
+    out[..MONO_NS_OFFSET].copy_from_slice(&emitter.start);
     put(out, 0, [kind, span.name.len() as u8, attrs as u8, 0]);
-    put(out, PID_OFFSET, span.pid.to_ne_bytes());
-    put(out, TID_OFFSET, span.tid.to_ne_bytes());
-    put(out, MONO_NS_OFFSET, mono_ns.to_ne_bytes());
-    put(out, THREAD_OFFSET, thread.to_ne_bytes());
+    put(out, MONO_NS_OFFSET, end.to_ne_bytes());
+    put(out, THREAD_OFFSET, emitter.thread);
     put(out, INV_OFFSET, span.inv.to_ne_bytes());
     put(out, HID_OFFSET, span.hid.to_ne_bytes());
-    put(out, TS_OFFSET, span.ts.to_ne_bytes());
-    put(out, DUR_OFFSET, span.dur.to_ne_bytes());
+    put(out, TS_OFFSET, span.start.to_ne_bytes());
+    if kind != SPAN_TICKS_FRAME {
+        put(out, DUR_OFFSET, end.wrapping_sub(span.start).to_ne_bytes());
+    }
     put(out, DEPTH_OFFSET, span.depth.to_ne_bytes());
     put_short(&mut out[SPAN_HEAD_BYTES..length], span.name);
     Some(length)
 }
 
-/// What a short copy moves at once.
+/// The step of [`put_short`], and how many bytes it copies at most.
 const SHORT_STEP: usize = 16;
+const SHORT_BYTES_MAX: usize = 3 * SHORT_STEP;
 
-/// Copies a name, which is short: by steps that may overlap, without a call. Both have one length.
+/// Copies a name, which is short, without a call: a first step and a last one, which may overlap, and one between
+/// them. Both have one length.
 #[inline(always)]
 fn put_short(out: &mut [u8], name: &[u8]) {
-    let last = name.len().wrapping_sub(SHORT_STEP);
-    if let (Some(out_end), Some(name_end)) = (out.get_mut(last..), name.get(last..)) {
-        // The end first; the steps from the start stop before it.
-        if let (Some(out), Some(name)) =
-            (out_end.first_chunk_mut::<SHORT_STEP>(), name_end.first_chunk::<SHORT_STEP>())
-        {
-            *out = *name;
+    if put_ends::<SHORT_STEP>(out, name) {
+        if name.len() > 2 * SHORT_STEP {
+            let middle = SHORT_STEP..2 * SHORT_STEP;
+            out[middle.clone()].copy_from_slice(&name[middle]);
         }
-        let steps = last.div_ceil(SHORT_STEP);
-        for (out, name) in out.chunks_exact_mut(SHORT_STEP).zip(name.chunks_exact(SHORT_STEP)).take(steps) {
-            out.copy_from_slice(name);
-        }
-    } else {
+    } else if !(put_ends::<8>(out, name) || put_ends::<4>(out, name)) {
         for (out, name) in out.iter_mut().zip(name) {
             *out = *name;
         }
     }
+}
+
+/// Copies the first `STEP` bytes and the last; not, and says so, where there are fewer.
+#[inline(always)]
+fn put_ends<const STEP: usize>(out: &mut [u8], name: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (name.first_chunk::<STEP>(), name.last_chunk::<STEP>()) else {
+        return false;
+    };
+    if let Some(out) = out.first_chunk_mut() {
+        *out = *first;
+    }
+    if let Some(out) = out.last_chunk_mut() {
+        *out = *last;
+    }
+    true
 }
 
 /// The start that [`begin_span`] wrote.
@@ -187,14 +246,6 @@ pub fn start_of<const N: usize>(frame: &[u8; N]) -> i64 {
 pub fn open_length<const N: usize>(frame: &[u8; N]) -> usize {
     const { assert!(N >= OPEN_SPAN_BYTES) }
     SPAN_HEAD_BYTES + usize::from(frame[NAME_LEN_OFFSET])
-}
-
-/// Who a span frame's thread is, set once for the frames that [`begin_span`] will write into.
-pub fn set_thread<const N: usize>(out: &mut [u8; N], pid: i32, tid: i32, thread: u64) {
-    const { assert!(N >= OPEN_SPAN_BYTES) }
-    put(out, PID_OFFSET, pid.to_ne_bytes());
-    put(out, TID_OFFSET, i64::from(tid).to_ne_bytes());
-    put(out, THREAD_OFFSET, thread.to_ne_bytes());
 }
 
 /// The fields of a span frame, ticks as they are; `None` if it is none or its lengths disagree with it. An open
@@ -404,7 +455,7 @@ fn render_text_frame(
 }
 
 fn render_text(text: &[u8], out: &mut [u8; RECORD_BYTES]) -> usize {
-    let mut line = crate::line::Line::new(out);
+    let mut line = Line::new(out);
     Prose::new(&mut line).bytes(text);
     line.finish()
 }

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use simpler_log_abi::Level;
 use simpler_record_format::frame::{
-    FIRST_TEXT_BYTE, MONO_NS_OFFSET, PID_OFFSET, SPAN_FRAME, SPAN_FRAME_BYTES_MAX, SPAN_HEAD_BYTES,
-    SPAN_TICKS_FRAME, TEXT_FRAME, THREAD_OFFSET, TID_OFFSET, TextFrame, begin_span, encode_span_frame,
-    last_tick, read_span, render, set_thread, set_thread_ids, start_of, write_span,
+    Emitter, FIRST_TEXT_BYTE, MONO_NS_OFFSET, OpenSpan, PID_OFFSET, SPAN_FRAME, SPAN_FRAME_BYTES_MAX,
+    SPAN_HEAD_BYTES, SPAN_TICKS_FRAME, TEXT_FRAME, THREAD_OFFSET, TID_OFFSET, TextFrame, begin_span,
+    encode_span_frame, last_tick, read_span, render, set_emitter, set_thread_ids, start_of, write_span,
 };
 use simpler_record_format::{Envelope, Location, RECORD_BYTES, SpanFields, encode_span, encode_text};
 
@@ -122,15 +122,21 @@ fn what_is_neither_text_nor_a_known_frame_renders_to_nothing() {
     }
 }
 
+fn opened<'a>(span: &SpanFields<'a>) -> OpenSpan<'a> {
+    OpenSpan { name: span.name, inv: span.inv, hid: span.hid, start: span.ts, depth: span.depth }
+}
+
 #[test]
 fn a_span_that_is_written_in_place_is_the_frame_that_the_encoder_writes() {
     let text = b"simpler_run.runner_run.device_wall.config_validate.and_more";
     for length in 0..=text.len() {
         let span = SpanFields { name: &text[..length], ..SPAN };
         let mut place = [0xAA; 112];
-        let size = write_span(&mut place, SPAN_FRAME, 1_234, 0x7f00, &span, span.attrs.len());
+        let emitter = Emitter::new(span.pid, span.tid, 0x7f00);
+        let end = span.ts + span.dur;
+        let size = write_span(&mut place, SPAN_FRAME, end, &emitter, &opened(&span), span.attrs.len());
         let mut expected = [0; RECORD_BYTES];
-        let len = encode_span_frame(&mut expected, 1_234, 0x7f00, &span);
+        let len = encode_span_frame(&mut expected, end, 0x7f00, &span);
         match size {
             Some(size) => assert_eq!([&place[..size], span.attrs].concat(), expected[..len], "{length}"),
             None => assert!(SPAN_HEAD_BYTES + length > place.len() && place == [0xAA; 112]),
@@ -142,8 +148,8 @@ fn a_span_that_is_written_in_place_is_the_frame_that_the_encoder_writes() {
 #[test]
 fn an_open_span_shows_what_is_known_of_it() {
     let mut open = [0xAA; 144];
-    set_thread(&mut open, SPAN.pid, 43, 0x7f00);
-    begin_span(&mut open, SPAN_FRAME, SPAN.inv, SPAN.hid, SPAN.depth, SPAN.ts, SPAN.name);
+    set_emitter(&mut open, &Emitter::new(SPAN.pid, 43, 0x7f00));
+    begin_span(&mut open, SPAN_FRAME, &opened(&SPAN));
     let seen = read_span(&open).unwrap();
     assert_eq!((seen.pid, seen.tid, seen.inv, seen.hid, seen.depth), (SPAN.pid, 43, 7, 0xabc, 2));
     assert_eq!((seen.name, seen.ts, seen.attrs), (SPAN.name, SPAN.ts, &b""[..]));
