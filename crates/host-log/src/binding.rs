@@ -40,6 +40,12 @@ pub fn state() -> &'static SimplerHostLogState {
     unsafe { &*state }
 }
 
+/// This copy's own state.
+#[inline(always)]
+pub(crate) fn own_state() -> &'static SimplerHostLogState {
+    &OWN
+}
+
 /// Whether this copy is bound to another module's state.
 // HOT: one load.
 #[inline]

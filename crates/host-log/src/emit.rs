@@ -10,6 +10,7 @@ use simpler_record_format::{Location, RECORD_BYTES, SpanFields};
 
 use crate::admission::Gate;
 use crate::anchor::AnchorClaim;
+use crate::binding::own_state;
 use crate::destination::{self, Output};
 use crate::identity::clear_ready;
 use crate::region::Region;
@@ -25,6 +26,13 @@ pub fn enabled(level: Level) -> bool {
     level as i32 >= state().threshold.load(Ordering::Relaxed)
 }
 
+/// As [`enabled`] where the log is this module's own.
+// HOT: one load.
+#[inline(always)]
+pub(crate) fn enabled_here(level: Level) -> bool {
+    level as i32 >= own_state().threshold.load(Ordering::Relaxed)
+}
+
 /// Changes the threshold, for this and all bound modules of the process at once.
 pub fn set_threshold(threshold: Threshold) {
     state().threshold.store(threshold.get(), Ordering::Relaxed);
@@ -37,11 +45,16 @@ pub fn log(level: Level, func: &str, location: Option<Location<'_>>, body: fmt::
     if !enabled(level) {
         return;
     }
-    // Formatted before anything is claimed: it is the caller's code that runs here, and it may panic.
     let mut frame = TextFrame::new(level, func, location);
     if frame.write_fmt(body).is_err() {
         frame.push(b"~");
     }
+    emit_text(&mut frame);
+}
+
+/// Emits a text record of which all is written. Nothing is claimed before: what writes it is the caller's code, which
+/// may panic.
+pub fn emit_text(frame: &mut TextFrame) {
     let thread = thread::current();
     let way = Way::of(thread);
     let is_ticks = matches!(way, Way::Queue(_)) && thread.reads_ticks();

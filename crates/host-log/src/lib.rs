@@ -94,6 +94,8 @@ mod ticks;
 #[cfg(all(feature = "tracing", not(loom)))]
 pub mod tracing_layer;
 #[cfg(not(loom))]
+mod value;
+#[cfg(not(loom))]
 mod writer;
 
 pub use simpler_log_abi::{DropReason, Level, SimplerHostLogState, Threshold};
@@ -166,7 +168,18 @@ mod owner {
     pub mod __private {
         use core::sync::atomic::{AtomicU32, Ordering};
 
-        pub use crate::span::{AttributeValue, PutDisplay, PutInteger};
+        pub use simpler_host_log_macros::write_message;
+        use simpler_log_abi::Level;
+        use simpler_record_format::Location;
+        use simpler_record_format::frame::TextFrame;
+
+        pub use crate::emit::emit_text;
+        pub use crate::value::{PutDisplay, PutPlain, Value};
+
+        /// Begins the frame of a text record.
+        pub fn begin_text(level: Level, func: &str, file: &str, line: u32) -> TextFrame {
+            TextFrame::new(level, func, Some(Location { file, line }))
+        }
 
         /// The file's name without its folders.
         pub const fn base_name(path: &str) -> &str {

@@ -9,15 +9,14 @@ macro_rules! log_at {
     ($level:expr, $($message:tt)+) => {{
         let level = $level;
         if $crate::enabled(level) {
-            $crate::log(
+            let mut frame = $crate::__private::begin_text(
                 level,
                 $crate::function_name!(),
-                ::core::option::Option::Some($crate::Location {
-                    file: const { $crate::__private::base_name(::core::file!()) },
-                    line: ::core::line!(),
-                }),
-                ::core::format_args!($($message)+),
+                const { $crate::__private::base_name(::core::file!()) },
+                ::core::line!(),
             );
+            $crate::__private::write_message!([$crate] frame, $($message)+);
+            $crate::__private::emit_text(&mut frame);
         }
     }};
 }
@@ -86,12 +85,13 @@ macro_rules! span {
     };
     ($name:expr, $first_key:ident = $first_value:expr $(, $key:ident = $value:expr)* $(,)?) => {
         $crate::AttributedSpan::enter($name, |attributes| {
-            use $crate::__private::{PutDisplay as _, PutInteger as _};
+            use $crate::__private::{PutDisplay as _, PutPlain as _};
             attributes.key(::core::concat!(::core::stringify!($first_key), "="));
-            (&$crate::__private::AttributeValue(&$first_value)).put(attributes);
+            // What does not fit is cut, and a value that fails ends where it does.
+            let _ = (&$crate::__private::Value(&$first_value)).put(attributes);
             $(
                 attributes.key(::core::concat!(" ", ::core::stringify!($key), "="));
-                (&$crate::__private::AttributeValue(&$value)).put(attributes);
+                let _ = (&$crate::__private::Value(&$value)).put(attributes);
             )*
         })
     };

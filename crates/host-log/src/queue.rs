@@ -13,7 +13,7 @@
 //! written*, notices and claims anew. So an idle thread never stops the queue, and who is alone
 //! takes single positions and keeps the order of all records.
 //!
-//! The cursor's top bit closes the ring: no claim succeeds any more, and once all positions are finished
+//! A bit of the cursor that no position reaches closes the ring: no claim succeeds any more, and once all positions are finished
 //! nobody is inside. That makes stopping the writer independent of how many threads there are.
 //!
 //! A record is opaque bytes. Slots are stored split: a dense head of 128 bytes holds the control words and
@@ -58,8 +58,9 @@ pub const HEAD_DATA_BYTES: usize = HEAD_BYTES - CONTROL_BYTES;
 /// The part of a record that lies in the tail.
 const TAIL_DATA_BYTES: usize = RECORD_BYTES - HEAD_DATA_BYTES;
 
-/// The bit of the enqueue cursor that closes the ring.
-const CLOSED: u64 = 1 << 63;
+/// The bit of the enqueue cursor that closes the ring: the highest that a stamp keeps, so that no slot is free for a
+/// position with it.
+const CLOSED: u64 = 1 << (63 - STATE_BITS);
 
 const _: () = assert!(QUEUE_SLOTS.is_power_of_two());
 #[cfg(not(loom))]
@@ -303,10 +304,9 @@ impl<const SLOTS: usize> Ring<SLOTS> {
     pub fn claim_alone(&self) -> Option<Claim> {
         // ORDERING: Relaxed: the cursor only proposes a position; the slot's stamp decides.
         let position = self.enqueue.0.load(Ordering::Relaxed);
-        // ORDERING: Acquire pairs with the Release in `release`: the consumer is done reading the slot.
-        if position & CLOSED != 0
-            || self.head(position).stamp.load(Ordering::Acquire) != stamp(position, SlotState::Free)
-        {
+        // ORDERING: Acquire pairs with the Release in `release`: the consumer is done reading the slot. A closed
+        // ring's is free for no cursor.
+        if self.head(position).stamp.load(Ordering::Acquire) != stamp(position, SlotState::Free) {
             return None;
         }
         // ORDERING: Acquire pairs with the Release in `open`. A slot seen to be free belongs to the winner.
@@ -317,33 +317,41 @@ impl<const SLOTS: usize> Ring<SLOTS> {
             .map(|_| Claim { position, passed_mark: position & (MARK_EVERY - 1) == 0 })
     }
 
+    /// Claims the next position of the caller's `run`. `None` where it has none, or the consumer has revoked it;
+    /// [`Ring::claim`] goes on.
+    // HOT: one read-modify-write, of a line that nobody else has.
+    #[inline(always)]
+    pub fn claim_reserved(&self, run: &mut Run) -> Option<Claim> {
+        let position = run.next;
+        if position >= run.end {
+            return None;
+        }
+        let (reserved, writing) = (stamp(position, SlotState::Reserved), stamp(position, SlotState::Writing));
+        // ORDERING: Relaxed: the slot was free for this thread already; the consumer, if it came first, has
+        // touched nothing but the stamp.
+        self.head(position)
+            .stamp
+            .compare_exchange(reserved, writing, Ordering::Relaxed, Ordering::Relaxed)
+            .ok()?;
+        run.next = position + 1;
+        Some(Claim { position, passed_mark: false })
+    }
+
     /// Claims the next position for the caller, whose `run` it is.
     ///
     /// # Errors
     ///
     /// `QueueFull` when there is no free slot, `ClaimExhausted` when other producers won every attempt,
     /// `NotAdmitted` when the ring is closed.
-    // HOT: usually one load and one read-modify-write.
     #[inline]
     pub fn claim(&self, run: &mut Run) -> Result<Claim, DropReason> {
+        if let Some(claim) = self.claim_reserved(run) {
+            return Ok(claim);
+        }
         if run.next < run.end {
-            let position = run.next;
-            run.next += 1;
-            let (reserved, writing) =
-                (stamp(position, SlotState::Reserved), stamp(position, SlotState::Writing));
-            // ORDERING: Relaxed: the slot was free for this thread already; the consumer, if it came first, has
-            // touched nothing but the stamp.
-            if self
-                .head(position)
-                .stamp
-                .compare_exchange(reserved, writing, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-            {
-                return Ok(Claim { position, passed_mark: false });
-            }
             // Revoked, and the rest is or will be: the consumer waits for nobody. A run of which nothing was used was
             // taken for nothing; who was in the middle of one goes on as before.
-            let was_unused = run.end - position == run.wanted - 1;
+            let was_unused = run.end - run.next == run.wanted - 1;
             *run = Run { next: 0, end: 0, wanted: if was_unused { 1 } else { run.wanted } };
         }
         self.claim_at_cursor(run)
@@ -439,14 +447,14 @@ impl<const SLOTS: usize> Ring<SLOTS> {
     fn fetch_ahead(head: &Head) {
         #[cfg(target_arch = "x86_64")]
         {
-            let head = core::ptr::from_ref(head).wrapping_add(FETCH_AHEAD);
             // SAFETY: prefetching touches nothing; on a processor without the instruction's write hint it does
             // nothing.
             unsafe {
                 core::arch::asm!(
-                    "prefetchw [{head}]",
-                    "prefetchw [{head} + 64]",
-                    head = in(reg) head,
+                    "prefetchw [{head} + {ahead}]",
+                    "prefetchw [{head} + {ahead} + 64]",
+                    head = in(reg) core::ptr::from_ref(head),
+                    ahead = const FETCH_AHEAD * HEAD_BYTES,
                     options(nostack, preserves_flags, readonly)
                 );
             }

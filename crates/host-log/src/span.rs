@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering;
 
 use simpler_log_abi::{Level, SimplerSpanContext, SimplerSpanContextFn};
 use simpler_record_format::frame::{self, OpenSpan, RAW_ATTRS_BYTES, SPAN_FRAME, SPAN_TICKS_FRAME};
-use simpler_record_format::{DECIMAL_DIGITS_MAX, RECORD_BYTES, SpanFields, decimal_digits, write_decimal};
+use simpler_record_format::{RECORD_BYTES, SpanFields};
 
 use crate::emit::{self, Way};
 use crate::identity::monotonic_ns;
@@ -122,15 +122,20 @@ pub fn emit_span(event: &SpanEvent<'_>) {
 #[derive(Debug)]
 struct Open {
     span: OpenSpan<'static>,
-    /// The frame's place in the thread's stack, or [`NO_INDEX`], and [`IN_TICKS`].
+    /// The frame's place in the thread's stack, or [`NO_INDEX`], with [`IN_TICKS`] and [`STRAIGHT`].
     index: u32,
 }
 
 /// The place of a span that found none: beyond every stack.
-const NO_INDEX: u32 = u32::MAX >> 1;
+const NO_INDEX: u32 = !FLAGS;
 
 /// Says with a span's place that its start is a reading of the counter.
-const IN_TICKS: u32 = 1 << 31;
+const IN_TICKS: u32 = 1 << 30;
+
+/// Says with [`IN_TICKS`] that its name fits a slot's head.
+const STRAIGHT: u32 = 1 << 31;
+
+const FLAGS: u32 = IN_TICKS | STRAIGHT;
 
 // The usual way is straight: what is rare or long is a function of its own that does all the rest, so that nothing is
 // kept for it meanwhile.
@@ -144,18 +149,21 @@ impl Open {
     #[inline(always)]
     fn enter_on(thread: &Thread, name: &'static str) -> Open {
         let name = name.as_bytes();
-        if thread.ready().is_some()
-            && thread.reads_ticks()
+        if thread.ready_in_ticks().is_some()
             && let Some(place) = thread.take_place()
         {
             // Not bound, so the context is this module's.
             let (inv, hid, depth) = nest(thread.context());
             let span = OpenSpan { name, inv, hid, start: thread.now(true), depth };
-            let index = place.index | IN_TICKS;
+            let index = place.index | if fits_a_head(name) { STRAIGHT | IN_TICKS } else { IN_TICKS };
             show(place, SPAN_TICKS_FRAME, &span);
             Open { span, index }
         } else {
-            let (start, depth_and_index) = Open::enter_elsewhere(thread, name);
+            let (start, depth_and_index) = if thread.ready().is_some() {
+                Open::enter_by_the_kernels_clock(thread, name)
+            } else {
+                Open::enter_elsewhere(thread, name)
+            };
             let context = context_of(thread).get();
             let depth = (depth_and_index >> 32) as i32;
             let span = OpenSpan { name, inv: context.inv, hid: context.hid, start, depth };
@@ -163,26 +171,43 @@ impl Open {
         }
     }
 
-    /// Enters where nothing is known to be ready, or by the kernel's clock, or where no place is left. Gives the start,
-    /// and the depth above [`Open::index`]: what two registers hold, so that nobody's way leads through memory.
+    /// Enters by the kernel's clock. Gives the start, and the depth above [`Open::index`]: what two registers hold, so
+    /// that nobody's way leads through memory.
+    #[inline(never)]
+    fn enter_by_the_kernels_clock(thread: &Thread, name: &[u8]) -> (i64, u64) {
+        let start = thread.now(false);
+        let (inv, hid, depth) = nest(thread.context());
+        // Without a place nobody keeps the start convertible, so a span that finds none comes here, too.
+        let index = thread.take_place().map_or(NO_INDEX, |place| {
+            let index = place.index;
+            show(place, SPAN_FRAME, &OpenSpan { name, inv, hid, start, depth });
+            index
+        });
+        (start, depth_and_index(depth, index))
+    }
+
+    /// Enters where nothing is known to be ready. Gives what [`Open::enter_by_the_kernels_clock`] does.
+    #[cold]
     #[inline(never)]
     fn enter_elsewhere(thread: &Thread, name: &[u8]) -> (i64, u64) {
         thread.refresh();
         let (inv, hid, depth) = nest(context_of(thread));
-        let (start, index) = match thread.take_place() {
-            Some(place) => {
-                // Only a writer keeps a start convertible.
-                let in_ticks = thread.reads_ticks() && emit::is_queued(thread);
-                let start = thread.now(in_ticks);
-                let kind = if in_ticks { SPAN_TICKS_FRAME } else { SPAN_FRAME };
-                let index = place.index | if in_ticks { IN_TICKS } else { 0 };
-                show(place, kind, &OpenSpan { name, inv, hid, start, depth });
-                (start, index)
-            }
-            // And only that of a span that others can see.
-            None => (thread.now(false), NO_INDEX),
+        let Some(place) = thread.take_place() else {
+            return (thread.now(false), depth_and_index(depth, NO_INDEX));
         };
-        (start, u64::from(depth.cast_unsigned()) << 32 | u64::from(index))
+        // Only a writer keeps a start convertible.
+        let in_ticks = thread.reads_ticks() && emit::is_queued(thread);
+        let start = thread.now(in_ticks);
+        let kind = if in_ticks { SPAN_TICKS_FRAME } else { SPAN_FRAME };
+        let index = place.index | if in_ticks { IN_TICKS } else { 0 };
+        show(place, kind, &OpenSpan { name, inv, hid, start, depth });
+        (start, depth_and_index(depth, index))
+    }
+
+    /// Whether the span can go straight into a slot when it is left, if the log is ready then.
+    #[inline(always)]
+    fn is_straight(&self) -> bool {
+        self.index & STRAIGHT != 0
     }
 
     /// Whether the span's start is a reading of the counter.
@@ -191,55 +216,70 @@ impl Open {
         self.index & IN_TICKS != 0
     }
 
+    // HOT: a clock reading, a claim and a copy.
     #[inline(never)]
     fn leave(&self) {
-        self.leave_by_its_clock(b"");
+        if self.is_straight() { self.leave_straight(b"") } else { self.leave_otherwise() }
     }
 
+    /// As [`Open::leave`] with attributes.
     #[inline(never)]
     fn leave_with(&self, attrs: &[u8]) {
-        self.leave_by_its_clock(&attrs[..attrs.len().min(RAW_ATTRS_BYTES)]);
+        let attrs = &attrs[..attrs.len().min(RAW_ATTRS_BYTES)];
+        if self.is_straight() { self.leave_straight(attrs) } else { self.leave_by_its_clock(attrs) }
     }
 
-    // HOT: a clock reading, a claim and a copy.
     #[inline(always)]
-    fn leave_by_its_clock(&self, attrs: &[u8]) {
-        if self.in_ticks() {
-            let thread = thread::current();
-            self.leave_at(thread, thread.now(true), attrs);
-        } else {
-            self.leave_by_the_kernels_clock(attrs);
+    fn leave_straight(&self, attrs: &[u8]) {
+        // SAFETY: the span was said to be straight because of it.
+        unsafe { core::hint::assert_unchecked(fits_a_head(self.span.name)) };
+        let thread = thread::current();
+        let end = thread.now(true);
+        match thread.ready_in_ticks() {
+            Some(region) if self.is_enabled() => {
+                self.leave_into(region, thread, SPAN_TICKS_FRAME, end, attrs)
+            }
+            _ => self.leave_elsewhere(thread, end, attrs),
         }
     }
 
     #[inline(never)]
-    fn leave_by_the_kernels_clock(&self, attrs: &[u8]) {
-        let thread = thread::current();
-        self.leave_at(thread, thread.now(false), attrs);
+    fn leave_otherwise(&self) {
+        self.leave_by_its_clock(b"");
     }
 
     #[inline(always)]
-    fn leave_at(&self, thread: &Thread, end: i64, attrs: &[u8]) {
-        if let Some(region) = thread.ready()
-            && self.in_ticks() <= thread.reads_ticks()
-            // Asked again: the threshold may have changed since the span was entered.
-            && emit::enabled(Level::Timing)
-            && self.fits_a_head()
-        {
-            match thread.claim_alone(region) {
-                Some(claim) => self.publish(thread, region, claim, end, attrs),
-                None => self.leave_by_run(thread, region, end, attrs),
+    fn leave_by_its_clock(&self, attrs: &[u8]) {
+        let thread = thread::current();
+        let end = thread.now(self.in_ticks());
+        match thread.ready() {
+            Some(region) if !self.in_ticks() && self.is_enabled() && fits_a_head(self.span.name) => {
+                self.leave_into(region, thread, SPAN_FRAME, end, attrs);
             }
-        } else {
-            self.leave_elsewhere(thread, end, attrs);
+            _ => self.leave_elsewhere(thread, end, attrs),
+        }
+    }
+
+    /// Whether the span is still to be heard: the threshold may have changed since it was entered. Only where the log
+    /// is this module's own.
+    #[inline(always)]
+    fn is_enabled(&self) -> bool {
+        emit::enabled_here(Level::Timing)
+    }
+
+    #[inline(always)]
+    fn leave_into(&self, region: &'static Region, thread: &Thread, kind: u8, end: i64, attrs: &[u8]) {
+        match thread.claim_alone(region) {
+            Some(claim) => self.publish(thread, region, claim, kind, end, attrs),
+            None => self.leave_by_run(thread, region, kind, end, attrs),
         }
     }
 
     /// Leaves where several threads contend for positions.
     #[inline(never)]
-    fn leave_by_run(&self, thread: &Thread, region: &'static Region, end: i64, attrs: &[u8]) {
+    fn leave_by_run(&self, thread: &Thread, region: &'static Region, kind: u8, end: i64, attrs: &[u8]) {
         match thread.claim_by_run(region) {
-            Ok(claim) => self.publish(thread, region, claim, end, attrs),
+            Ok(claim) => self.publish(thread, region, claim, kind, end, attrs),
             // Tried again there, and counted.
             Err(_) => self.leave_elsewhere(thread, end, attrs),
         }
@@ -247,9 +287,16 @@ impl Open {
 
     /// Writes the span straight into its slot's head, which it fits.
     #[inline(always)]
-    fn publish(&self, thread: &Thread, region: &'static Region, claim: Claim, end: i64, attrs: &[u8]) {
+    fn publish(
+        &self,
+        thread: &Thread,
+        region: &'static Region,
+        claim: Claim,
+        kind: u8,
+        end: i64,
+        attrs: &[u8],
+    ) {
         let passed_mark = claim.passed_mark();
-        let kind = if self.in_ticks() { SPAN_TICKS_FRAME } else { SPAN_FRAME };
         let mut slot = region.ring.slot(claim);
         // It fits, so this is never nothing.
         let size =
@@ -306,16 +353,10 @@ impl Open {
         self.close(thread);
     }
 
-    /// Whether the span's name fits a slot's head.
-    #[inline(always)]
-    fn fits_a_head(&self) -> bool {
-        self.span.name.len() <= HEAD_DATA_BYTES - frame::SPAN_HEAD_BYTES
-    }
-
     /// Takes the span from the thread's stack, after its record was published: who does not see it there finds that.
     #[inline(always)]
     fn close(&self, thread: &Thread) {
-        let index = self.index & !IN_TICKS;
+        let index = self.index & !FLAGS;
         if let Some(place) = thread.place(index)
             // Another's, if the span was opened in another life, or one below it was closed first.
             // SAFETY: the place is this thread's.
@@ -325,6 +366,18 @@ impl Open {
             thread.give_back_place(index);
         }
     }
+}
+
+/// Whether a span's name fits a slot's head.
+#[inline(always)]
+fn fits_a_head(name: &[u8]) -> bool {
+    name.len() <= HEAD_DATA_BYTES - frame::SPAN_HEAD_BYTES
+}
+
+/// A depth above an [`Open::index`].
+#[inline(always)]
+fn depth_and_index(depth: i32, index: u32) -> u64 {
+    u64::from(depth.cast_unsigned()) << 32 | u64::from(index)
 }
 
 /// Nests one deeper in the thread's context: gives the invocation, the callable and the depth of a span that opens.
@@ -447,54 +500,6 @@ impl Attributes {
         self.push(key_and_sign.as_bytes());
     }
 }
-
-/// An attribute's value on its way into the text. Integers, which most are, do not go through the formatting
-/// machinery: with the two traits in scope, `(&AttributeValue(&value)).put(..)` finds [`PutInteger`] where there is
-/// one and [`PutDisplay`] elsewhere.
-#[doc(hidden)]
-#[derive(Debug)]
-pub struct AttributeValue<'a, T: ?Sized>(pub &'a T);
-
-/// See [`AttributeValue`].
-#[doc(hidden)]
-pub trait PutInteger {
-    fn put(&self, attributes: &mut Attributes);
-}
-
-/// See [`AttributeValue`].
-#[doc(hidden)]
-pub trait PutDisplay {
-    fn put(&self, attributes: &mut Attributes);
-}
-
-impl<T: fmt::Display + ?Sized> PutDisplay for &AttributeValue<'_, T> {
-    fn put(&self, attributes: &mut Attributes) {
-        // The text never fails: what does not fit is cut. A value that fails ends where it does.
-        let _ = fmt::Write::write_fmt(attributes, format_args!("{}", self.0));
-    }
-}
-
-macro_rules! put_integers {
-    ($($integer:ident)*) => {$(
-        impl PutInteger for AttributeValue<'_, $integer> {
-            #[inline]
-            fn put(&self, attributes: &mut Attributes) {
-                let value = *self.0;
-                #[allow(unused_comparisons, reason = "of the unsigned ones")]
-                if value < 0 {
-                    attributes.push(b"-");
-                }
-                let magnitude = (value as i128).unsigned_abs() as u64;
-                let digits = decimal_digits(magnitude);
-                let mut text = [0; DECIMAL_DIGITS_MAX];
-                write_decimal(&mut text[..digits], magnitude);
-                attributes.push(&text[..digits]);
-            }
-        }
-    )*};
-}
-
-put_integers! { u8 u16 u32 u64 usize i8 i16 i32 i64 isize }
 
 impl fmt::Debug for Attributes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -64,6 +64,11 @@ mod real {
         }
     }
 
+    /// Whether [`light_barrier`] is a fence by now.
+    pub fn light_barrier_is_fence() -> bool {
+        !HEAVY_REACHES_ALL.load(Ordering::Relaxed)
+    }
+
     /// The other half: what threads stored before their [`light_barrier`] is visible afterwards, or they see
     /// after theirs what was stored before this. A few µs; only for who goes to sleep or stops somebody. Gives
     /// whether it reached all threads; the kernel may come to refuse what it has granted.
@@ -146,6 +151,11 @@ mod model {
     pub fn light_barrier() {
         // ORDERING: SeqCst pairs with the fence below.
         loom::sync::atomic::fence(super::Ordering::SeqCst);
+    }
+
+    /// See [`light_barrier`].
+    pub fn light_barrier_is_fence() -> bool {
+        true
     }
 
     /// See [`light_barrier`].

@@ -49,7 +49,8 @@ pub(crate) struct Thread {
     /// How many places of the stack are taken, those included whose span is just being opened: a signal handler
     /// that logs meanwhile takes the next.
     taken: Cell<u32>,
-    reads_ticks: Cell<bool>,
+    /// The life again if its times are readings of the counter, or [`NO_LIFE`].
+    life_in_ticks: Cell<u64>,
     last_tick: Cell<u64>,
     run: Cell<Run>,
     /// Whether `run` has, or wants, more than one position.
@@ -73,7 +74,7 @@ impl Thread {
             region: Cell::new(None),
             stack: Cell::new(None),
             taken: Cell::new(0),
-            reads_ticks: Cell::new(false),
+            life_in_ticks: Cell::new(NO_LIFE),
             last_tick: Cell::new(0),
             run: Cell::new(Run::new()),
             takes_runs: Cell::new(false),
@@ -104,11 +105,12 @@ impl Thread {
         self.emitter.set(emitter);
         self.region.set(region);
         self.stack.set(region.and_then(|region| region.stacks.take(&emitter)));
-        self.reads_ticks.set(region.is_some_and(Region::uses_ticks));
         self.taken.set(0);
         self.run.set(Run::new());
         self.takes_runs.set(false);
-        self.life.set(if life == 0 { NO_LIFE } else { life });
+        let life = if life == 0 { NO_LIFE } else { life };
+        self.life_in_ticks.set(if region.is_some_and(Region::uses_ticks) { life } else { NO_LIFE });
+        self.life.set(life);
     }
 
     /// The region, if this thread's records go straight into its queue; then everything that is remembered is true.
@@ -117,6 +119,15 @@ impl Thread {
     pub(crate) fn ready(&self) -> Option<&'static Region> {
         // Relaxed: out of date for a moment, see `identity`.
         if self.ready.get().load(Ordering::Relaxed) == self.life.get() { self.region.get() } else { None }
+    }
+
+    /// As [`Thread::ready`], if besides this thread's times are readings of the counter.
+    // HOT: four loads and a compare.
+    #[inline(always)]
+    pub(crate) fn ready_in_ticks(&self) -> Option<&'static Region> {
+        // Relaxed as there.
+        let is_ready = self.ready.get().load(Ordering::Relaxed) == self.life_in_ticks.get();
+        if is_ready { self.region.get() } else { None }
     }
 
     /// Takes note that this thread's records can go straight into the queue.
@@ -176,10 +187,10 @@ impl Thread {
         self.taken.set(index);
     }
 
-    /// Whether this thread's times are readings of the counter.
+    /// Whether this thread's times are readings of the counter, as [`Thread::refresh`] has found it.
     #[inline(always)]
     pub(crate) fn reads_ticks(&self) -> bool {
-        self.reads_ticks.get()
+        self.life_in_ticks.get() != NO_LIFE
     }
 
     /// The time, on the counter or in ns. On the counter it never decreases within a thread.
@@ -189,7 +200,12 @@ impl Thread {
         if !in_ticks {
             return monotonic_ns();
         }
-        let tick = ticks::now().max(self.last_tick.get());
+        let mut tick = ticks::now();
+        if tick < self.last_tick.get() {
+            // A branch, for it is never taken.
+            core::hint::cold_path();
+            tick = self.last_tick.get();
+        }
         self.last_tick.set(tick);
         tick.cast_signed()
     }
@@ -209,8 +225,17 @@ impl Thread {
     }
 
     /// As [`Thread::claim`] where several threads contend.
-    #[inline(never)]
+    // HOT: a claim out of a run, usually.
+    #[inline(always)]
     pub(crate) fn claim_by_run(&self, region: &Region) -> Result<Claim, DropReason> {
+        // SAFETY: the cell is this thread's, and the borrow ends here. A signal handler that claims meanwhile takes the
+        // same position, and one of the two finds it taken.
+        let run = unsafe { &mut *self.run.as_ptr() };
+        region.ring.claim_reserved(run).map_or_else(|| self.claim_anew(region), Ok)
+    }
+
+    #[inline(never)]
+    fn claim_anew(&self, region: &Region) -> Result<Claim, DropReason> {
         let mut run = self.run.get();
         let claim = region.ring.claim(&mut run);
         self.run.set(run);

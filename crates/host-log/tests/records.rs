@@ -60,6 +60,59 @@ fn a_text_record_names_function_file_and_line() {
     });
 }
 
+/// Logs a message and gives what `format!` makes of it.
+macro_rules! logged {
+    ($($message:tt)+) => {{
+        log::log_info!($($message)+);
+        format!($($message)+)
+    }};
+}
+
+#[test]
+fn a_message_is_what_format_makes_of_it() {
+    in_own_process("a_message_is_what_format_makes_of_it", || {
+        let dir = log_to_folder();
+        log::set_threshold(Threshold::INFO);
+        let (number, negative, text, owned) = (7_usize, i64::MIN, "four", String::from("five"));
+        let (by_reference, nested) = (&number, &&number);
+        let evaluated = Cell::new(0);
+        let count = || {
+            evaluated.set(evaluated.get() + 1);
+            evaluated.get()
+        };
+        fn generic<T: std::fmt::Display>(value: T) -> String {
+            logged!("of any type: {value} {}", value)
+        }
+        let expected = [
+            logged!("plain"),
+            logged!("{number} of {} and {{{}}}", 12, negative),
+            logged!("{}", count()),
+            logged!("{text}|{owned}|{}|{}", "x", &owned),
+            logged!("{by_reference} {nested} {} {}", by_reference, nested),
+            logged!("{} {} {} {} {} {}", 0, u64::MAX, i8::MIN, u8::MAX, i16::MIN, usize::MAX),
+            logged!("{} {} {} {}", true, 'c', 1.5, u128::MAX),
+            generic(3_u32),
+            generic("text"),
+            logged!("{:?} {text:>8} {0:x} {named}", number, named = 1),
+            logged!(concat!("con", "cat {}"), 1),
+            logged!("{}", if number > 3 { "more" } else { "less" }),
+            logged!("{}", [1, 2, 3].iter().map(|n| n + 1).sum::<i32>()),
+            logged!("trailing comma {}", 1,),
+        ];
+        // Once by each of the two macros.
+        assert_eq!(evaluated.get(), 2);
+        let lines = flushed_lines(dir.path());
+        let found: Vec<&str> = lines
+            .iter()
+            .filter_map(|line| line.split_once(".rs:")?.1.split_once("] "))
+            .map(|it| it.1)
+            .collect();
+        // What `count` gave was 1 in the record and 2 for `format!`.
+        let expected = expected.map(|text| if text == "2" { String::from("1") } else { text });
+        assert_eq!(found, expected);
+    });
+}
+
 #[test]
 fn each_macro_has_its_level() {
     in_own_process("each_macro_has_its_level", || {

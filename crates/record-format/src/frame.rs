@@ -162,7 +162,7 @@ pub fn begin_span<const N: usize>(out: &mut [u8; N], kind: u8, span: &OpenSpan<'
     put(out, HID_OFFSET, span.hid.to_ne_bytes());
     put(out, TS_OFFSET, span.start.to_ne_bytes());
     put(out, DEPTH_OFFSET, span.depth.to_ne_bytes());
-    out[SPAN_HEAD_BYTES..SPAN_HEAD_BYTES + name.len()].copy_from_slice(name);
+    put_text(&mut out[SPAN_HEAD_BYTES..SPAN_HEAD_BYTES + name.len()], name);
 }
 
 /// Writes the frame of a span that closes at `end` straight into the place from which it will be rendered, up to its
@@ -204,33 +204,75 @@ pub fn write_span<const N: usize>(
 const SHORT_STEP: usize = 16;
 const SHORT_BYTES_MAX: usize = 3 * SHORT_STEP;
 
-/// Copies a name, which is short, without a call: a first step and a last one, which may overlap, and one between
+/// A byte that may be written, whatever it was before.
+trait Place: Sized {
+    fn of(byte: u8) -> Self;
+    fn copy(out: &mut [Self], text: &[u8]);
+}
+
+impl Place for u8 {
+    #[inline(always)]
+    fn of(byte: u8) -> Self {
+        byte
+    }
+
+    #[inline(always)]
+    fn copy(out: &mut [Self], text: &[u8]) {
+        out.copy_from_slice(text);
+    }
+}
+
+impl Place for MaybeUninit<u8> {
+    #[inline(always)]
+    fn of(byte: u8) -> Self {
+        MaybeUninit::new(byte)
+    }
+
+    #[inline(always)]
+    fn copy(out: &mut [Self], text: &[u8]) {
+        out.write_copy_of_slice(text);
+    }
+}
+
+/// Copies a text, which is usually short. Both have one length.
+#[inline(always)]
+fn put_text<B: Place>(out: &mut [B], text: &[u8]) {
+    if text.len() <= SHORT_BYTES_MAX {
+        put_short(out, text);
+    } else {
+        B::copy(out, text);
+    }
+}
+
+/// Copies a text, which is short, without a call: a first step and a last one, which may overlap, and one between
 /// them. Both have one length.
 #[inline(always)]
-fn put_short(out: &mut [u8], name: &[u8]) {
-    if put_ends::<SHORT_STEP>(out, name) {
-        if name.len() > 2 * SHORT_STEP {
-            let middle = SHORT_STEP..2 * SHORT_STEP;
-            out[middle.clone()].copy_from_slice(&name[middle]);
+fn put_short(out: &mut [impl Place], text: &[u8]) {
+    if put_ends::<SHORT_STEP>(out, text) {
+        if text.len() > 2 * SHORT_STEP
+            && let Some(out) = out[SHORT_STEP..].first_chunk_mut::<SHORT_STEP>()
+            && let Some(text) = text[SHORT_STEP..].first_chunk::<SHORT_STEP>()
+        {
+            *out = text.map(Place::of);
         }
-    } else if !(put_ends::<8>(out, name) || put_ends::<4>(out, name)) {
-        for (out, name) in out.iter_mut().zip(name) {
-            *out = *name;
+    } else if !(put_ends::<8>(out, text) || put_ends::<4>(out, text)) {
+        for (out, byte) in out.iter_mut().zip(text) {
+            *out = Place::of(*byte);
         }
     }
 }
 
 /// Copies the first `STEP` bytes and the last; not, and says so, where there are fewer.
 #[inline(always)]
-fn put_ends<const STEP: usize>(out: &mut [u8], name: &[u8]) -> bool {
-    let (Some(first), Some(last)) = (name.first_chunk::<STEP>(), name.last_chunk::<STEP>()) else {
+fn put_ends<const STEP: usize>(out: &mut [impl Place], text: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (text.first_chunk::<STEP>(), text.last_chunk::<STEP>()) else {
         return false;
     };
     if let Some(out) = out.first_chunk_mut() {
-        *out = *first;
+        *out = first.map(Place::of);
     }
     if let Some(out) = out.last_chunk_mut() {
-        *out = *last;
+        *out = last.map(Place::of);
     }
     true
 }
@@ -316,16 +358,25 @@ impl TextFrame {
     }
 
     /// Appends bytes of the function, the file or the body and gives how many found room.
-    #[inline]
+    // HOT: once for each piece of a message; of most pieces the length is known to the compiler.
+    #[inline(always)]
     pub fn push(&mut self, text: &[u8]) -> u16 {
+        let Some(room) = self.bytes[self.length..].get_mut(..text.len()) else {
+            return self.push_what_fits(text);
+        };
+        put_text(room, text);
+        self.length += text.len();
+        text.len() as u16
+    }
+
+    #[cold]
+    fn push_what_fits(&mut self, text: &[u8]) -> u16 {
         let free = &mut self.bytes[self.length..];
-        let fits = text.len().min(free.len());
-        free[..fits].write_copy_of_slice(&text[..fits]);
-        self.length += fits;
-        if fits < text.len() {
-            self.flags |= CUT_FLAG;
-        }
-        fits as u16
+        let (fits, _) = text.split_at(text.len().min(free.len()));
+        free[..fits.len()].write_copy_of_slice(fits);
+        self.length += fits.len();
+        self.flags |= CUT_FLAG;
+        fits.len() as u16
     }
 
     /// Stores a field of the head.
