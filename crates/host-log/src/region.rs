@@ -49,6 +49,9 @@ const NO_SIZE: u64 = u64::MAX;
 /// same pid and wait for recovery.
 const NAMES_MAX: u32 = 64;
 
+// What threads leave reserved cannot fill the ring, see `RUN_SLOTS`.
+const _: () = assert!(RUN_SLOTS as usize * THREADS_MAX <= QUEUE_SLOTS / 2);
+
 /// What the layout depends on, as one number: a region made by another version of this code has another one.
 pub(crate) const LAYOUT: u64 = {
     /// Grows when the meaning of the bytes changes and no number below does.

@@ -149,7 +149,7 @@ impl Open {
     #[inline(always)]
     fn enter_on(thread: &Thread, name: &'static str) -> Open {
         let name = name.as_bytes();
-        if thread.ready_in_ticks().is_some()
+        if thread.is_ready_in_ticks()
             && let Some(place) = thread.take_place()
         {
             // Not bound, so the context is this module's.

@@ -125,9 +125,15 @@ impl Thread {
     // HOT: four loads and a compare.
     #[inline(always)]
     pub(crate) fn ready_in_ticks(&self) -> Option<&'static Region> {
-        // Relaxed as there.
-        let is_ready = self.ready.get().load(Ordering::Relaxed) == self.life_in_ticks.get();
-        if is_ready { self.region.get() } else { None }
+        if self.is_ready_in_ticks() { self.region.get() } else { None }
+    }
+
+    /// Whether there is what [`Thread::ready_in_ticks`] gives, for who does not need it yet.
+    // HOT: three loads and a compare.
+    #[inline(always)]
+    pub(crate) fn is_ready_in_ticks(&self) -> bool {
+        // Relaxed as in `ready`.
+        self.ready.get().load(Ordering::Relaxed) == self.life_in_ticks.get()
     }
 
     /// Takes note that this thread's records can go straight into the queue.
