@@ -87,7 +87,11 @@ fn layers(metadata: &serde_json::Value, breaches: &mut Vec<String>) {
     only("simpler-record-format", &["simpler-log-abi"]);
     only("simpler-relax", &["libc"]);
     only("simpler-host-log-c", &["simpler-host-log", "simpler-log-abi"]);
-    only("simpler-host-log", &["simpler-log-abi", "simpler-record-format", "libc"]);
+    only("simpler-host-log-macros", &["proc-macro2", "quote", "syn"]);
+    only(
+        "simpler-host-log",
+        &["simpler-host-log-macros", "simpler-log-abi", "simpler-record-format", "libc"],
+    );
     // The writing and the reading side meet in record-format and log-abi only; the binary and the tests hold both.
     let writing =
         ["simpler-host-log", "simpler-runtime", "simpler-worker", "simpler-sim-npu", "simpler-decoder"];
