@@ -163,7 +163,8 @@ unsafe impl<const SLOTS: usize> Send for Ring<SLOTS> {}
 #[derive(Debug)]
 pub struct Claim {
     position: u64,
-    passed_mark: bool,
+    /// How many positions the cursor was moved over, from this one on; 0 for one of a run.
+    moved: u64,
 }
 
 impl Claim {
@@ -177,7 +178,8 @@ impl Claim {
     /// rests. Told with the claim and not with the use of a position, which may be never.
     #[inline]
     pub fn passed_mark(&self) -> bool {
-        self.passed_mark
+        // The first multiple at or after the position is one of those.
+        self.position.wrapping_neg() & (MARK_EVERY - 1) < self.moved
     }
 }
 
@@ -335,7 +337,7 @@ impl<const SLOTS: usize> Ring<SLOTS> {
         // ORDERING: Acquire pairs with the Release in `open`. A slot seen to be free belongs to the winner.
         self.enqueue.0.compare_exchange(position, position + 1, Ordering::Acquire, Ordering::Relaxed).ok()?;
         self.head(position).fetch::<FETCH_AHEAD>();
-        Some(Claim { position, passed_mark: position & (MARK_EVERY - 1) == 0 })
+        Some(Claim { position, moved: 1 })
     }
 
     /// Claims the next position of the caller's `run`. `None` where it has none, or the consumer has revoked it;
@@ -355,7 +357,7 @@ impl<const SLOTS: usize> Ring<SLOTS> {
             .compare_exchange(reserved, writing, Ordering::Relaxed, Ordering::Relaxed)
             .ok()?;
         run.next = position + 1;
-        Some(Claim { position, passed_mark: false })
+        Some(Claim { position, moved: 0 })
     }
 
     /// Claims the next position for the caller, whose `run` it is.
@@ -416,9 +418,7 @@ impl<const SLOTS: usize> Ring<SLOTS> {
                         self.reserve(cursor + 1..cursor + wanted);
                         *run = Run { next: cursor + 1, end: cursor + wanted, wanted };
                     }
-                    // The first multiple at or after the cursor is one of the positions taken.
-                    let passed_mark = cursor.wrapping_neg() & (MARK_EVERY - 1) < wanted;
-                    return Ok(Claim { position: cursor, passed_mark });
+                    return Ok(Claim { position: cursor, moved: wanted });
                 }
                 Err(current) => {
                     // Equal: the processor's reservation was lost, not the claim.

@@ -387,7 +387,13 @@ fn nest(context: &Cell<SimplerSpanContext>) -> (u64, u64, i32) {
     // SAFETY: the cell is this thread's.
     let context = unsafe { &mut *context.as_ptr() };
     let depth = context.depth;
-    context.depth = depth.saturating_add(1);
+    context.depth = if depth == i32::MAX {
+        // A branch, for it is never taken.
+        core::hint::cold_path();
+        depth
+    } else {
+        depth + 1
+    };
     (context.inv, context.hid, depth)
 }
 

@@ -121,6 +121,9 @@ impl Series {
 }
 
 fn measure(folder: &Path) -> Result<Figures, Failure> {
+    // What was written before, by a build for example, is not to be written while files are measured.
+    // SAFETY: no preconditions.
+    unsafe { libc::sync() };
     let mut host_log = HostLog::open(folder)?;
     let (mut peers, skipped) = peers::open(folder)?;
     let mut figures = Figures { skipped, file_system: table::file_system_of(folder), ..Figures::default() };
