@@ -13,8 +13,9 @@
 //! written*, notices and claims anew. So an idle thread never stops the queue, and who is alone
 //! takes single positions and keeps the order of all records.
 //!
-//! A bit of the cursor that no position reaches closes the ring: no claim succeeds any more, and once all positions are finished
-//! nobody is inside. That makes stopping the writer independent of how many threads there are.
+//! A bit of the cursor that no position reaches closes the ring: no claim succeeds any more, and once all
+//! positions are finished nobody is inside. That makes stopping the writer independent of how many threads
+//! there are.
 //!
 //! A record is opaque bytes. Slots are stored split: a dense head of 128 bytes holds the control words and
 //! a short record whole, the tail holds the rest of a long one, so that the usual span stays in few cache
@@ -233,6 +234,8 @@ impl<const SLOTS: usize> Slot<'_, SLOTS> {
         unsafe { &mut (*self.content()).data }
     }
 
+    /// Where the slot's content lies. A model sees the access begin here, which is enough to tell whether it comes
+    /// after the consumer's last one and before its next.
     #[inline(always)]
     fn content(&self) -> *mut Content {
         self.head.content.with_mut(core::convert::identity)
