@@ -48,7 +48,9 @@ impl Input {
                 if ::core::fmt::Write::write_fmt(&mut #frame, ::core::format_args!(#message)).is_err() { #mark }
             };
         };
-        let names: Vec<Ident> = (0..values.len()).map(|index| format_ident!("value_{index}")).collect();
+        // Of a scope of their own, whatever the caller's variables are called.
+        let name = |index| format_ident!("value_{index}", span = Span::mixed_site());
+        let names: Vec<Ident> = (0..values.len()).map(name).collect();
         let steps = parts.into_iter().map(|part| match part {
             Part::Text(text) => {
                 let text = syn::LitByteStr::new(text.as_bytes(), Span::call_site());

@@ -74,6 +74,7 @@ fn a_message_is_what_format_makes_of_it() {
         let dir = log_to_folder();
         log::set_threshold(Threshold::INFO);
         let (number, negative, text, owned) = (7_usize, i64::MIN, "four", String::from("five"));
+        let value_0 = "as a variable of the macro's is called";
         let (by_reference, nested) = (&number, &&number);
         let evaluated = Cell::new(0);
         let count = || {
@@ -87,6 +88,7 @@ fn a_message_is_what_format_makes_of_it() {
             logged!("plain"),
             logged!("{number} of {} and {{{}}}", 12, negative),
             logged!("{}", count()),
+            logged!("{value_0} {}", 8),
             logged!("{text}|{owned}|{}|{}", "x", &owned),
             logged!("{by_reference} {nested} {} {}", by_reference, nested),
             logged!("{} {} {} {} {} {}", 0, u64::MAX, i8::MIN, u8::MAX, i16::MIN, usize::MAX),
