@@ -52,17 +52,10 @@ fn starts_and_quiesces_of_many_threads_leave_one_writer_and_every_record() {
     });
 }
 
-/// Whether this is built with AddressSanitizer; see [`support::is_under_thread_sanitizer`].
-fn is_under_address_sanitizer() -> bool {
-    let name = ["__asan", "init"].join("_");
-    let program = std::fs::read(std::env::current_exe().expect("a program")).expect("it can be read");
-    program.windows(name.len()).any(|window| window == name.as_bytes())
-}
-
 #[test]
 fn a_writer_that_cannot_be_started_leaves_records_to_their_threads() {
     in_own_process("a_writer_that_cannot_be_started_leaves_records_to_their_threads", || {
-        if support::is_under_thread_sanitizer() || is_under_address_sanitizer() {
+        if support::is_under_a_sanitizer() {
             return eprintln!("skipped: the sanitizers need memory themselves, which this test forbids");
         }
         let dir = deferred_log_to_folder();
