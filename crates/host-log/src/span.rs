@@ -236,7 +236,8 @@ impl Open {
         let thread = thread::current();
         let end = thread.now(true);
         match thread.ready_in_ticks() {
-            Some(region) if self.is_enabled() => {
+            // Asked again, here and below: the threshold may have changed since the span was entered.
+            Some(region) if emit::enabled_here(Level::Timing) => {
                 self.leave_into(region, thread, SPAN_TICKS_FRAME, end, attrs)
             }
             _ => self.leave_elsewhere(thread, end, attrs),
@@ -253,18 +254,13 @@ impl Open {
         let thread = thread::current();
         let end = thread.now(self.in_ticks());
         match thread.ready() {
-            Some(region) if !self.in_ticks() && self.is_enabled() && fits_a_head(self.span.name) => {
+            Some(region)
+                if !self.in_ticks() && emit::enabled_here(Level::Timing) && fits_a_head(self.span.name) =>
+            {
                 self.leave_into(region, thread, SPAN_FRAME, end, attrs);
             }
             _ => self.leave_elsewhere(thread, end, attrs),
         }
-    }
-
-    /// Whether the span is still to be heard: the threshold may have changed since it was entered. Only where the log
-    /// is this module's own.
-    #[inline(always)]
-    fn is_enabled(&self) -> bool {
-        emit::enabled_here(Level::Timing)
     }
 
     #[inline(always)]

@@ -50,8 +50,7 @@ impl Stack {
         if tid_of(holder) != 0 {
             return false;
         }
-        let next = (holder >> 32).wrapping_add(1) << 32
-            | u64::from(tid_of(emitter.tid().cast_unsigned()).cast_unsigned());
+        let next = (holder >> 32).wrapping_add(1) << 32 | u64::from(emitter.tid() as u32);
         // ORDERING: Acquire pairs with the Release in `free`.
         if self.holder.compare_exchange(holder, next, Ordering::Acquire, Ordering::Relaxed).is_err() {
             return false;

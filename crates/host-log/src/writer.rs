@@ -65,17 +65,17 @@ impl Region {
         met
     }
 
-    /// Stores the number of pending records where other modules can read it. It may be out of date when there are
-    /// some, since the writer will be back; a 0 is looked at again, so that nobody takes his record for written.
-    /// Reserved positions count until the writer, at rest, has taken them back: to tell them apart would mean to look
-    /// at slots that others are just filling.
+    /// Stores the number of pending records where other modules can read it. Whoever stores looks again: of several
+    /// that do at once the last one leaves the right number. Reserved positions count until the writer, at rest, has
+    /// taken them back: to tell them apart would mean to look at slots that others are just filling.
     pub(crate) fn refresh_pending(&self, state: &SimplerHostLogState) {
-        loop {
-            // One look at the producers' cursor, whose cache line they miss for it.
+        /// Enough for those that meet here; a number that changes all the time is refreshed by who changes it.
+        const LOOKS: u32 = 8;
+        for _ in 0..LOOKS {
             let unfinished = self.ring.unfinished();
             // ORDERING: AcqRel: the look that follows comes after it.
             state.pending_record_count.swap(unfinished, Ordering::AcqRel);
-            if unfinished != 0 || self.ring.unfinished() == 0 {
+            if self.ring.unfinished() == unfinished {
                 return;
             }
         }

@@ -185,19 +185,31 @@ pub fn write_span<const N: usize>(
     if length > N {
         return None;
     }
-    out[..MONO_NS_OFFSET].copy_from_slice(&emitter.start);
-    put(out, 0, [kind, span.name.len() as u8, attrs as u8, 0]);
-    put(out, MONO_NS_OFFSET, end.to_ne_bytes());
-    put(out, THREAD_OFFSET, emitter.thread);
-    put(out, INV_OFFSET, span.inv.to_ne_bytes());
-    put(out, HID_OFFSET, span.hid.to_ne_bytes());
-    put(out, TS_OFFSET, span.start.to_ne_bytes());
+    put_span_head(out, [kind, span.name.len() as u8, attrs as u8, 0], end, emitter, span);
     if kind != SPAN_TICKS_FRAME {
         put(out, DUR_OFFSET, end.wrapping_sub(span.start).to_ne_bytes());
     }
-    put(out, DEPTH_OFFSET, span.depth.to_ne_bytes());
     put_short(&mut out[SPAN_HEAD_BYTES..length], span.name);
     Some(length)
+}
+
+/// Stores everything in front of a span's name but `dur`.
+#[inline(always)]
+fn put_span_head<const N: usize>(
+    out: &mut [u8; N],
+    kind_and_lengths: [u8; 4],
+    mono_ns: i64,
+    emitter: &Emitter,
+    span: &OpenSpan<'_>,
+) {
+    out[..MONO_NS_OFFSET].copy_from_slice(&emitter.start);
+    put(out, THREAD_OFFSET, emitter.thread);
+    put(out, 0, kind_and_lengths);
+    put(out, MONO_NS_OFFSET, mono_ns.to_ne_bytes());
+    put(out, INV_OFFSET, span.inv.to_ne_bytes());
+    put(out, HID_OFFSET, span.hid.to_ne_bytes());
+    put(out, TS_OFFSET, span.start.to_ne_bytes());
+    put(out, DEPTH_OFFSET, span.depth.to_ne_bytes());
 }
 
 /// The step of [`put_short`], and how many bytes it copies at most.
@@ -205,12 +217,12 @@ const SHORT_STEP: usize = 16;
 const SHORT_BYTES_MAX: usize = 3 * SHORT_STEP;
 
 /// A byte that may be written, whatever it was before.
-trait Place: Sized {
+trait Byte: Sized {
     fn of(byte: u8) -> Self;
     fn copy(out: &mut [Self], text: &[u8]);
 }
 
-impl Place for u8 {
+impl Byte for u8 {
     #[inline(always)]
     fn of(byte: u8) -> Self {
         byte
@@ -222,7 +234,7 @@ impl Place for u8 {
     }
 }
 
-impl Place for MaybeUninit<u8> {
+impl Byte for MaybeUninit<u8> {
     #[inline(always)]
     fn of(byte: u8) -> Self {
         MaybeUninit::new(byte)
@@ -236,7 +248,7 @@ impl Place for MaybeUninit<u8> {
 
 /// Copies a text, which is usually short. Both have one length.
 #[inline(always)]
-fn put_text<B: Place>(out: &mut [B], text: &[u8]) {
+fn put_text<B: Byte>(out: &mut [B], text: &[u8]) {
     if text.len() <= SHORT_BYTES_MAX {
         put_short(out, text);
     } else {
@@ -247,32 +259,32 @@ fn put_text<B: Place>(out: &mut [B], text: &[u8]) {
 /// Copies a text, which is short, without a call: a first step and a last one, which may overlap, and one between
 /// them. Both have one length.
 #[inline(always)]
-fn put_short(out: &mut [impl Place], text: &[u8]) {
+fn put_short(out: &mut [impl Byte], text: &[u8]) {
     if put_ends::<SHORT_STEP>(out, text) {
         if text.len() > 2 * SHORT_STEP
             && let Some(out) = out[SHORT_STEP..].first_chunk_mut::<SHORT_STEP>()
             && let Some(text) = text[SHORT_STEP..].first_chunk::<SHORT_STEP>()
         {
-            *out = text.map(Place::of);
+            *out = text.map(Byte::of);
         }
     } else if !(put_ends::<8>(out, text) || put_ends::<4>(out, text)) {
         for (out, byte) in out.iter_mut().zip(text) {
-            *out = Place::of(*byte);
+            *out = Byte::of(*byte);
         }
     }
 }
 
 /// Copies the first `STEP` bytes and the last; not, and says so, where there are fewer.
 #[inline(always)]
-fn put_ends<const STEP: usize>(out: &mut [impl Place], text: &[u8]) -> bool {
+fn put_ends<const STEP: usize>(out: &mut [impl Byte], text: &[u8]) -> bool {
     let (Some(first), Some(last)) = (text.first_chunk::<STEP>(), text.last_chunk::<STEP>()) else {
         return false;
     };
     if let Some(out) = out.first_chunk_mut() {
-        *out = first.map(Place::of);
+        *out = first.map(Byte::of);
     }
     if let Some(out) = out.last_chunk_mut() {
-        *out = last.map(Place::of);
+        *out = last.map(Byte::of);
     }
     true
 }
@@ -407,16 +419,11 @@ pub fn encode_span_frame(
     let attrs = &span.attrs[..span.attrs.len().min(RAW_ATTRS_BYTES)];
     let attrs_at = SPAN_HEAD_BYTES + name.len();
     let end = attrs_at + attrs.len();
-    put(out, 0, [SPAN_FRAME, name.len() as u8, attrs.len() as u8, 0]);
-    put(out, PID_OFFSET, span.pid.to_ne_bytes());
-    put(out, TID_OFFSET, span.tid.to_ne_bytes());
-    put(out, MONO_NS_OFFSET, mono_ns.to_ne_bytes());
-    put(out, THREAD_OFFSET, thread.to_ne_bytes());
-    put(out, INV_OFFSET, span.inv.to_ne_bytes());
-    put(out, HID_OFFSET, span.hid.to_ne_bytes());
-    put(out, TS_OFFSET, span.ts.to_ne_bytes());
-    put(out, DUR_OFFSET, span.dur.to_ne_bytes());
-    put(out, DEPTH_OFFSET, span.depth.to_ne_bytes());
+    let SpanFields { pid, tid, inv, hid, depth, ts, dur, .. } = *span;
+    let emitter = Emitter::new(pid, tid, thread);
+    let open = OpenSpan { name, inv, hid, start: ts, depth };
+    put_span_head(out, [SPAN_FRAME, name.len() as u8, attrs.len() as u8, 0], mono_ns, &emitter, &open);
+    put(out, DUR_OFFSET, dur.to_ne_bytes());
     out[SPAN_HEAD_BYTES..attrs_at].copy_from_slice(name);
     out[attrs_at..end].copy_from_slice(attrs);
     end
