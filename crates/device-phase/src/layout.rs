@@ -1,30 +1,36 @@
 //! Where what lies in the phase buffer, for both sides.
 //!
 //! ```text
-//! +0            header: two u64, zero after a reset
+//! +0            header: tail_used u64, reserved u64
 //! +16           phases: [thread][phase] { start u64, end u64 }
-//! +16 + T*160   the place of a later region (task slots); nothing of the phases moves for it
+//! +16 + T*160   tail:   [thread][slot] { dispatch u64, finish u64 }
 //! ```
 //!
-//! T is the number of *launched* threads, those included that the affinity gate turns away.
+//! T is the number of *launched* threads, those included that the affinity gate turns away. `tail_used` is not 0
+//! once a run has stamped any task slot, also an incomplete one: only then is the tail worth a transfer.
 
 use core::fmt;
 
 use crate::phase::{PHASES, Phase};
+use crate::slot::{TASK_SLOTS, TaskSlot};
 
 /// The header in front of the phases.
 pub const HEADER_BYTES: usize = 16;
-/// One phase of one thread: start and end, in cycles.
+/// One phase of one thread (start and end) or one slot of one thread (dispatch and finish), in cycles.
 pub const RECORD_BYTES: usize = 16;
-/// The start of a phase that was not stamped.
+/// The start of a phase, or the dispatch of a slot, that was not stamped.
 pub const START_UNSET: u64 = u64::MAX;
 
 /// Where in a record the end lies.
 const END_OFFSET: usize = 8;
 const WORD_BYTES: usize = size_of::<u64>();
+/// Phases of one thread.
 const THREAD_BYTES: usize = PHASES * RECORD_BYTES;
+/// Task slots of one thread.
+const THREAD_TAIL_BYTES: usize = TASK_SLOTS * RECORD_BYTES;
 
-const _: () = assert!(RECORD_BYTES == END_OFFSET + WORD_BYTES && THREAD_BYTES == 160);
+const _: () = assert!(RECORD_BYTES == END_OFFSET + WORD_BYTES);
+const _: () = assert!(THREAD_BYTES == 160 && THREAD_TAIL_BYTES == 256);
 
 /// The buffer for a number of launched threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,10 +52,10 @@ impl PhaseBufferLayout {
 
     /// Bytes of device memory.
     pub const fn bytes(&self) -> usize {
-        self.tail_offset()
+        self.threads.saturating_mul(THREAD_TAIL_BYTES).saturating_add(self.tail_offset())
     }
 
-    /// Where the phases end.
+    /// Where the phases end and the task slots begin: what is read back of every run, in bytes.
     pub const fn tail_offset(&self) -> usize {
         self.threads.saturating_mul(THREAD_BYTES).saturating_add(HEADER_BYTES)
     }
@@ -62,8 +68,17 @@ impl PhaseBufferLayout {
         Some(thread.saturating_mul(THREAD_BYTES).saturating_add(HEADER_BYTES + phase as usize * RECORD_BYTES))
     }
 
-    /// Writes what the host copies to the device before each run: a zero header, and every phase unset (start
-    /// [`START_UNSET`], end 0). Bytes of `image` beyond the layout are left alone.
+    /// The offset of a slot's dispatch; its finish follows. None for a thread that was not launched.
+    pub const fn slot_offset(&self, thread: usize, slot: TaskSlot) -> Option<usize> {
+        if thread >= self.threads {
+            return None;
+        }
+        let of_thread = thread.saturating_mul(THREAD_TAIL_BYTES).saturating_add(self.tail_offset());
+        Some(of_thread.saturating_add(slot.index() * RECORD_BYTES))
+    }
+
+    /// Writes what the host copies to the device before each run: a zero header, and every phase and every slot
+    /// unset (start [`START_UNSET`], end 0). Bytes of `image` beyond the layout are left alone.
     ///
     /// # Errors
     ///

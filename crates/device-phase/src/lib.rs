@@ -1,4 +1,4 @@
-//! Device phase timing: the fixed phases, stamped on the device, reduced on the host.
+//! Device phase timing: fixed phases and task slots, stamped on the device, reduced on the host.
 //!
 //! A device thread cannot log: it would disturb what it measures, and AICores have no log at all. So the host
 //! allocates one small buffer in device memory ([`PhaseBufferLayout`]), resets it before each run, and every
@@ -6,6 +6,9 @@
 //! stores a phase, no synchronisation. After the run has ended, which is what makes the stores visible, the
 //! host reads the buffer back, reduces each phase over the threads ([`reduce`]) and re-emits the non-zero ones
 //! as `clk=dev` spans ([`Phases::spans`]).
+//!
+//! Behind the phases lie sixteen slots a thread for tasks that an orchestration has tagged ([`TaskSlot`]): the
+//! earliest dispatch and the latest finish of each. They are read back only if a run has used them.
 //!
 //! ```
 //! use simpler_device_phase::{Phase, PhaseBufferLayout, PhaseStamper, reduce};
@@ -28,7 +31,8 @@
 //! # Ok::<(), simpler_device_phase::ShortBuffer>(())
 //! ```
 //!
-//! No std, no allocation, no dependency: the device side is what would run on silicon. Which thread stamps
+//! No std, no allocation, no dependency: the device side is what would run on silicon, and the header
+//! `include/simpler/device_phase.h` has the layout and the stamps for device code in C and C++. Which thread stamps
 //! which phase is the executor's business, emitting the spans is the runtime's.
 #![no_std]
 
@@ -39,10 +43,12 @@ mod gate;
 mod layout;
 mod phase;
 mod reduce;
+mod slot;
 mod stamp;
 
 pub use gate::{ENABLE_ENV, emission_enabled};
 pub use layout::{HEADER_BYTES, PhaseBufferLayout, RECORD_BYTES, START_UNSET, ShortBuffer};
 pub use phase::{EMIT_ORDER, PHASES, Phase};
-pub use reduce::{DevicePhaseSpan, Phases, Window, cycles_to_ns, reduce};
+pub use reduce::{DevicePhaseSpan, Phases, TaskSlotSpan, Window, cycles_to_ns, reduce, tail_used};
+pub use slot::{NoSuchSlot, TASK_SLOTS, TaskAttrs, TaskSlot};
 pub use stamp::{PhaseScope, PhaseStamper};

@@ -2,11 +2,13 @@
 
 use crate::layout::{HEADER_BYTES, RECORD_BYTES, START_UNSET};
 use crate::phase::{EMIT_ORDER, PHASES, Phase};
+use crate::slot::{TASK_SLOTS, TaskSlot};
 
 /// Nanoseconds in a second.
 const NS_PER_S: u128 = 1_000_000_000;
 
-/// When a phase began on the first of its threads and ended on the last, in cycles.
+/// When a phase began on the first of its threads and ended on the last, or a slot's first task was dispatched and
+/// its last one finished, in cycles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Smallest start.
@@ -19,6 +21,18 @@ pub struct Window {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases {
     windows: [Option<Window>; PHASES],
+    slots: [Option<Window>; TASK_SLOTS],
+}
+
+/// The window of a slot on the device's own time line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskSlotSpan {
+    /// Which slot.
+    pub slot: TaskSlot,
+    /// From the origin ([`Phases::origin`]) to the first dispatch.
+    pub ts_ns: u64,
+    /// From the first dispatch to the last finish; never 0.
+    pub dur_ns: u64,
 }
 
 /// A phase on the device's own time line.
@@ -32,26 +46,35 @@ pub struct DevicePhaseSpan {
     pub dur_ns: u64,
 }
 
-/// Reduces a buffer that was read back, written by `threads` launched threads.
+/// Whether a buffer whose header was read back says that its slots hold anything.
+pub fn tail_used(buffer: &[u8]) -> bool {
+    buffer.first_chunk().is_some_and(|word| u64::from_ne_bytes(*word) != 0)
+}
+
+/// Reduces the header and the phases of a buffer that was read back, written by `threads` launched threads.
 ///
 /// A record counts only if it has a start and its end is later. Records beyond the end of `buffer` count as
 /// not stamped.
 pub fn reduce(buffer: &[u8], threads: usize) -> Phases {
     let mut phases = Phases::default();
-    let records = buffer.get(HEADER_BYTES..).unwrap_or_default().as_chunks::<RECORD_BYTES>().0;
-    for (index, record) in records.iter().take(threads.saturating_mul(PHASES)).enumerate() {
+    merge(buffer.get(HEADER_BYTES..).unwrap_or_default(), threads, &mut phases.windows);
+    phases
+}
+
+/// Merges thread-major rows of `N` records each: first start to last end of each column.
+fn merge<const N: usize>(rows: &[u8], threads: usize, merged: &mut [Option<Window>; N]) {
+    let records = rows.as_chunks::<RECORD_BYTES>().0;
+    for (index, record) in records.iter().take(threads.saturating_mul(N)).enumerate() {
         let window = window_of(record);
         if window.start == START_UNSET || window.end <= window.start {
             continue;
         }
-        // Thread-major: the phase is the position within a thread's row.
-        let merged = &mut phases.windows[index % PHASES];
+        let merged = &mut merged[index % N];
         *merged = Some(match *merged {
             None => window,
             Some(so_far) => Window { start: so_far.start.min(window.start), end: so_far.end.max(window.end) },
         });
     }
-    phases
 }
 
 fn window_of(record: &[u8; RECORD_BYTES]) -> Window {
@@ -68,10 +91,35 @@ impl Phases {
         self.windows[phase as usize]
     }
 
-    /// The cycle that device time 0 stands for: the smallest start of any phase but [`Phase::RunWall`].
+    /// Adds the slots: the buffer's tail as it was read back.
+    pub fn reduce_slots(&mut self, tail: &[u8], threads: usize) {
+        merge(tail, threads, &mut self.slots);
+    }
+
+    /// The window of a slot; None if no thread has it complete.
+    pub const fn slot(&self, slot: TaskSlot) -> Option<Window> {
+        self.slots[slot.index()]
+    }
+
+    /// The cycle that device time 0 stands for: the smallest start of any phase but [`Phase::RunWall`]; where no
+    /// such phase was stamped, as by host_build_graph, the first dispatch of a slot; else the start of the wall.
     pub fn origin(&self) -> Option<u64> {
-        let of_phases = self.windows.iter().skip(Phase::RunWall as usize + 1);
-        of_phases.flatten().map(|window| window.start).min()
+        let first = |windows: &[Option<Window>]| windows.iter().flatten().map(|window| window.start).min();
+        let (wall, phases) = self.windows.split_at(Phase::RunWall as usize + 1);
+        first(phases).or_else(|| first(&self.slots)).or_else(|| first(wall))
+    }
+
+    /// The slots to emit, ascending: those that were dispatched no earlier than the origin and whose duration is
+    /// not 0 ns at `counter_hz`.
+    pub fn slot_spans(&self, counter_hz: u64) -> impl Iterator<Item = TaskSlotSpan> {
+        let phases = *self;
+        let origin = self.origin().unwrap_or(0);
+        TaskSlot::all().filter_map(move |slot| {
+            let window = phases.slot(slot)?;
+            let ts_ns = cycles_to_ns(window.start.checked_sub(origin)?, counter_hz);
+            let dur_ns = cycles_to_ns(window.end - window.start, counter_hz);
+            (dur_ns != 0).then_some(TaskSlotSpan { slot, ts_ns, dur_ns })
+        })
     }
 
     /// The spans to emit, in the order of [`EMIT_ORDER`]: those whose duration is not 0 ns at `counter_hz`.

@@ -2,6 +2,7 @@
 
 use simpler_device_phase::{
     EMIT_ORDER, HEADER_BYTES, PHASES, Phase, PhaseBufferLayout, RECORD_BYTES, START_UNSET, ShortBuffer,
+    TASK_SLOTS, TaskSlot,
 };
 
 #[test]
@@ -50,7 +51,13 @@ fn regions_follow_the_header_thread_major() {
     for (threads, tail) in [(0, 16), (1, 176), (6, 16 + 960), (14, 16 + 2240), (24, 16 + 3840)] {
         let layout = PhaseBufferLayout::new(threads);
         assert_eq!((layout.threads(), layout.tail_offset()), (threads, tail));
-        assert!(layout.bytes() >= layout.tail_offset());
+        assert_eq!(layout.bytes(), tail + threads * 256);
+        for (index, slot) in
+            (0..threads).flat_map(|thread| TaskSlot::all().map(move |slot| (thread, slot))).enumerate()
+        {
+            assert_eq!(layout.slot_offset(slot.0, slot.1), Some(tail + 16 * index));
+        }
+        assert_eq!(layout.slot_offset(threads, TaskSlot::new(0).unwrap()), None);
         for thread in 0..threads {
             for phase in EMIT_ORDER {
                 let index = thread * 10 + phase as usize;
@@ -64,6 +71,13 @@ fn regions_follow_the_header_thread_major() {
 }
 
 #[test]
+fn each_architecture_has_the_size_that_the_specification_says() {
+    // RUNTIME 4.2: a2a3 launches 6 threads, a5 14.
+    assert_eq!(PhaseBufferLayout::new(6).bytes(), 16 + 960 + 1536);
+    assert_eq!(PhaseBufferLayout::new(14).bytes(), 5840);
+}
+
+#[test]
 fn the_reset_image_clears_the_header_and_unsets_every_record() {
     for threads in [1, 6, 14] {
         let layout = PhaseBufferLayout::new(threads);
@@ -72,7 +86,7 @@ fn the_reset_image_clears_the_header_and_unsets_every_record() {
         let words: Vec<u64> =
             image.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
         assert_eq!(words[..2], [0, 0]);
-        let records = &words[2..2 + threads * PHASES * 2];
+        let records = &words[2..2 + threads * (PHASES + TASK_SLOTS) * 2];
         assert!(records.chunks(2).all(|record| record == [START_UNSET, 0]));
         assert_eq!(words.last(), Some(&0xA5A5_A5A5_A5A5_A5A5), "wrote past the layout");
     }
@@ -82,7 +96,7 @@ fn the_reset_image_clears_the_header_and_unsets_every_record() {
 fn a_short_image_is_refused_untouched() {
     let layout = PhaseBufferLayout::new(6);
     let mut image = vec![7_u8; layout.bytes() - 1];
-    assert_eq!(layout.write_reset_image(&mut image), Err(ShortBuffer { needed: 976 }));
+    assert_eq!(layout.write_reset_image(&mut image), Err(ShortBuffer { needed: 2512 }));
     assert!(image.iter().all(|&byte| byte == 7));
-    assert_eq!(ShortBuffer { needed: 976 }.to_string(), "the phase buffer needs 976 bytes");
+    assert_eq!(ShortBuffer { needed: 2512 }.to_string(), "the phase buffer needs 2512 bytes");
 }

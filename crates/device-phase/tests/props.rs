@@ -1,7 +1,9 @@
 //! Reduction against a naive model, conversion against long division.
 
 use proptest::prelude::*;
-use simpler_device_phase::{EMIT_ORDER, PHASES, Phase, PhaseBufferLayout, cycles_to_ns, reduce};
+use simpler_device_phase::{
+    EMIT_ORDER, PHASES, Phase, PhaseBufferLayout, TASK_SLOTS, TaskSlot, cycles_to_ns, reduce,
+};
 
 /// Records like those that occur: unset, half set, reversed, empty, complete, and anything at all.
 fn record() -> impl Strategy<Value = (u64, u64)> {
@@ -43,21 +45,26 @@ proptest! {
     fn reduction_is_the_naive_one(
         threads in 0_usize..16,
         records in prop::collection::vec(record(), 16 * PHASES),
+        slots in prop::collection::vec(record(), 16 * TASK_SLOTS),
         hz in prop_oneof![Just(50_000_000_u64), Just(1_000_000_000), Just(0), any::<u64>()],
     ) {
         let records = &records[..threads * PHASES];
         let buffer = buffer_of(records);
-        prop_assert_eq!(buffer.len(), PhaseBufferLayout::new(threads).bytes());
-        let phases = reduce(&buffer, threads);
+        prop_assert_eq!(buffer.len(), PhaseBufferLayout::new(threads).tail_offset());
+        let slots = &slots[..threads * TASK_SLOTS];
+        let tail = &buffer_of(slots)[16..];
+        prop_assert_eq!(buffer.len() + tail.len(), PhaseBufferLayout::new(threads).bytes());
+        let mut phases = reduce(&buffer, threads);
+        phases.reduce_slots(tail, threads);
 
-        let valid = |phase: usize| {
-            records
-                .iter()
-                .skip(phase)
-                .step_by(PHASES)
-                .filter(|(start, end)| *start != u64::MAX && end > start)
-        };
+        fn column(rows: &[(u64, u64)], first: usize, width: usize) -> impl Iterator<Item = &(u64, u64)> {
+            rows.iter().skip(first).step_by(width).filter(|(start, end)| *start != u64::MAX && end > start)
+        }
+        let valid = |phase: usize| column(records, phase, PHASES);
+        let of_slot = |slot: usize| column(slots, slot, TASK_SLOTS);
         let origin = (1..PHASES).flat_map(valid).map(|record| record.0).min();
+        let origin = origin.or_else(|| (0..TASK_SLOTS).flat_map(of_slot).map(|record| record.0).min());
+        let origin = origin.or_else(|| valid(0).map(|record| record.0).min());
         prop_assert_eq!(phases.origin(), origin);
         let mut expected = Vec::new();
         for phase in EMIT_ORDER {
@@ -74,6 +81,20 @@ proptest! {
             }
         }
         let spans: Vec<_> = phases.spans(hz).map(|s| (s.phase, s.ts_ns, s.dur_ns)).collect();
+        prop_assert_eq!(spans, expected);
+
+        let mut expected = Vec::new();
+        for slot in TaskSlot::all() {
+            let dispatch = of_slot(slot.index()).map(|record| record.0).min();
+            let finish = of_slot(slot.index()).map(|record| record.1).max();
+            if let (Some(dispatch), Some(finish), Some(origin)) = (dispatch, finish, origin) {
+                let dur = cycles_to_ns(finish - dispatch, hz);
+                if dispatch >= origin && dur > 0 {
+                    expected.push((slot, cycles_to_ns(dispatch - origin, hz), dur));
+                }
+            }
+        }
+        let spans: Vec<_> = phases.slot_spans(hz).map(|s| (s.slot, s.ts_ns, s.dur_ns)).collect();
         prop_assert_eq!(spans, expected);
     }
 

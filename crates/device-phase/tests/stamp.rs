@@ -122,11 +122,11 @@ fn incomplete_and_zero_length_records_are_not_spans() {
 }
 
 #[test]
-fn the_wall_alone_has_time_zero_and_no_origin() {
+fn the_wall_alone_is_its_own_origin() {
     let mut device = Device::reset(THREADS);
     device.stamper(0).stamp(Phase::RunWall, 900, 1_000);
     let phases = reduce(&device.bytes(), THREADS);
-    assert_eq!(phases.origin(), None);
+    assert_eq!(phases.origin(), Some(900));
     let spans: Vec<_> = phases.spans(HZ).map(|span| (span.ts_ns, span.dur_ns)).collect();
     assert_eq!(spans, [(0, 2_000)]);
 }
