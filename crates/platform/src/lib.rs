@@ -7,6 +7,7 @@
 //! AICPU dereferences device addresses directly.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use simpler_kernel_abi::SimplerKernelArgs;
 use simpler_relax::EventCount;
@@ -42,6 +43,18 @@ impl Profile {
             aicpu_logical: 4,
             aicpu_launched: 6,
             counter_hz: 50_000_000,
+            clusters: 8,
+        }
+    }
+
+    /// The simulated a5.
+    pub const fn a5sim() -> Self {
+        Self {
+            name: "a5sim",
+            arch: "a5",
+            aicpu_logical: 5,
+            aicpu_launched: 14,
+            counter_hz: 1_000_000_000,
             clusters: 8,
         }
     }
@@ -99,6 +112,9 @@ pub trait Platform: Send + Sync {
     fn copy_to_host(&self, dst: &mut [u8], src: DeviceAddr) -> Result<(), PlatformError>;
     /// Uploads a kernel object; the value is what [`DispatchPayload::kernel`] holds. Same bytes, same value.
     fn load_kernel(&self, image: &[u8], name: &str) -> Result<u64, PlatformError>;
+    /// The free-running device counter that AICPU threads see ([`Aicpu::cycles`]), read from the host; None where the
+    /// host cannot. What passes between the call and its return is the reader's to measure.
+    fn counter(&self) -> Option<u64>;
     /// Starts `program` on the AICPU threads, and the AICores. One launch at a time.
     fn launch(&self, program: Arc<dyn AicpuProgram>) -> Result<Box<dyn Launched>, PlatformError>;
 }
@@ -109,16 +125,11 @@ pub trait Launched: Send {
     fn is_done(&self) -> bool;
     /// Waits for all threads, and for every core to return from its kernel; their memory effects are then visible
     /// and nothing of the launch touches memory any more. A kernel that never returns keeps this from returning.
-    fn wait(self: Box<Self>) -> Outcome;
-}
-
-/// How a launch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// 0, or the code of the first failing thread.
-    pub status: i32,
-    /// The whole AICPU wall as the host clock saw it, where the platform measures it so (sim), in ns.
-    pub device_wall_ns: Option<u64>,
+    ///
+    /// The value is 0, or the code of the first failing thread.
+    fn wait(self: Box<Self>) -> i32;
+    /// As [`Launched::wait`], but no longer than `limit` (give or take a time slice); whether all threads have ended.
+    fn wait_for(&self, limit: Duration) -> bool;
 }
 
 /// What runs on the AICPU: called once per thread that survives the affinity gate.

@@ -11,8 +11,8 @@ use simpler_log_abi::Level;
 
 use crate::number::{leading_decimal, leading_hex};
 use crate::{
-    CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, ClockAnchor, DROP_REPORT_MARKER, DropReport, ENVELOPE_START,
-    RECORD_BYTES, SPAN_MARKER,
+    CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, ClockAnchor, DEVICE_ANCHOR_FUNC, DEVICE_ANCHOR_MARKER,
+    DROP_REPORT_MARKER, DeviceClockAnchor, DropReport, ENVELOPE_START, RECORD_BYTES, SPAN_MARKER,
 };
 
 /// How far behind its marker a span record is looked for, eight times the longest record: a line that goes
@@ -194,20 +194,41 @@ pub fn parse_envelope(bytes: &[u8]) -> Option<(RawEnvelope<'_>, &[u8])> {
 ///
 /// A quoted anchor is none, which is why this asks for the envelope.
 pub fn parse_clock_anchor(bytes: &[u8]) -> Option<ClockAnchor> {
-    let (envelope, body) = parse_envelope(bytes)?;
-    if envelope.level != Level::Timing || envelope.func != CLOCK_ANCHOR_FUNC.as_bytes() {
-        return None;
-    }
-    let mut scan = Scan::new(body.strip_prefix(CLOCK_ANCHOR_MARKER)?);
-    if scan.pair("v=")? != 1 {
-        return None;
-    }
+    let mut scan = anchor_fields(bytes, CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER)?;
     let pid = scan.pair("pid=")?;
     let mono_ns = i64::try_from(scan.pair("mono_ns=")?).ok()?;
     let wall_ns = i64::try_from(scan.pair("wall_ns=")?).ok()?;
-    scan.blanks();
-    scan.colour_codes();
-    matches!(scan.peek()?, b'\n' | b'\r').then_some(ClockAnchor { pid, mono_ns, wall_ns })
+    scan.ends_line().then_some(ClockAnchor { pid, mono_ns, wall_ns })
+}
+
+/// Reads the device clock anchor whose envelope starts `bytes`. `None` as for [`parse_clock_anchor`], and for a
+/// counter of 0 Hz, which measures nothing.
+pub fn parse_device_anchor(bytes: &[u8]) -> Option<DeviceClockAnchor> {
+    let mut scan = anchor_fields(bytes, DEVICE_ANCHOR_FUNC, DEVICE_ANCHOR_MARKER)?;
+    let pid = scan.pair("pid=")?;
+    let inv = scan.pair("inv=")?;
+    let host_ns = i64::try_from(scan.pair("host_ns=")?).ok()?;
+    let dev_cyc = scan.pair("dev_cyc=")?;
+    let dev_freq = scan.pair("dev_freq=")?;
+    let half_ns = scan.pair("half_ns=")?;
+    (scan.ends_line() && dev_freq != 0).then_some(DeviceClockAnchor {
+        pid,
+        inv,
+        host_ns,
+        dev_cyc,
+        dev_freq,
+        half_ns,
+    })
+}
+
+/// The fields of version 1 behind an anchor's marker, in a whole record of level TIMING and its own function.
+fn anchor_fields<'a>(bytes: &'a [u8], func: &str, marker: &[u8]) -> Option<Scan<'a>> {
+    let (envelope, body) = parse_envelope(bytes)?;
+    if envelope.level != Level::Timing || envelope.func != func.as_bytes() {
+        return None;
+    }
+    let mut scan = Scan::new(body.strip_prefix(marker)?);
+    (scan.pair("v=")? == 1).then_some(scan)
 }
 
 /// Reads the drop report whose marker starts `bytes`. `None` if it is of another version, or any of its
@@ -332,6 +353,13 @@ impl<'a> Scan<'a> {
     }
 
     /// Skips what a terminal or a collector puts around a line to colour it: `ESC [ 0 m` and the like.
+    /// Whether nothing but blanks and a terminal's colour reset is left of the line, and the line ends.
+    fn ends_line(&mut self) -> bool {
+        self.blanks();
+        self.colour_codes();
+        matches!(self.peek(), Some(b'\n' | b'\r'))
+    }
+
     fn colour_codes(&mut self) {
         while let Some(code) = self.rest.strip_prefix(b"\x1b[") {
             let parameters = code.iter().take_while(|b| matches!(b, b'0'..=b'9' | b';')).count();

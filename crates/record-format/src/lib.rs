@@ -7,19 +7,21 @@
 //! [mono_ns=<ns>][T0x<thread>][<LEVEL>] <func>: <body>
 //! ```
 //!
-//! Most bodies are prose for people. Three are for machines, and each begins with a marker of its own:
+//! Most bodies are prose for people. Four are for machines, and each begins with a marker of its own:
 //!
 //! ```text
 //! [STRACE] v=1 pid=<n> tid=<n> inv=<n> hid=<hex> depth=<n> name=<dotted> ts=<ns> dur=<ns> [k=v ...]
 //! [CLOCK_ANCHOR] v=1 pid=<n> mono_ns=<ns> wall_ns=<ns>
+//! [DEV_CLOCK_ANCHOR] v=1 pid=<n> inv=<n> host_ns=<ns> dev_cyc=<n> dev_freq=<hz> half_ns=<ns>
 //! [HOSTLOG_DROPS] v=1 pid=<n> new=<n> total=<n> queue_full=<n> claim_exhausted=<n> output_failed=<n> not_admitted=<n>
 //! ```
 //!
 //! The writing side meets the reading side here and in `simpler-log-abi` only, so what one writes the
 //! other reads. Encoding ([`encode_text`], [`encode_span`], [`encode_clock_anchor`], [`encode_drop_report`])
 //! never fails: what is too long is cut and the cut is marked with `~`. A span is not even formatted by the
-//! thread that ends it: it copies a binary [`frame`], and the writer thread renders that. Decoding
-//! ([`parse_envelope`], [`parse_span`], [`parse_clock_anchor`], [`parse_drop_report`]) takes bytes, since
+//! thread that ends it: it copies a binary [`frame`], and the writer thread renders that. The body of a
+//! [`DeviceClockAnchor`] is its `Display`, in a record of [`DEVICE_ANCHOR_FUNC`]. Decoding ([`parse_envelope`],
+//! [`parse_span`], [`parse_clock_anchor`], [`parse_device_anchor`], [`parse_drop_report`]) takes bytes, since
 //! logs are not always text, never panics, and says precisely what is wrong with a record that it refuses.
 //!
 //! Finding records in a stream, deduplicating and counting them is left to the reader.
@@ -56,7 +58,7 @@ mod number;
 
 pub use decode::{
     Fault, Field, Input, Malformed, RawEnvelope, RawSpan, RecordEnd, SPAN_WINDOW_BYTES, SpanParse,
-    parse_clock_anchor, parse_drop_report, parse_envelope, parse_span,
+    parse_clock_anchor, parse_device_anchor, parse_drop_report, parse_envelope, parse_span,
 };
 pub use encode::{Envelope, Location, encode_clock_anchor, encode_drop_report, encode_span, encode_text};
 pub use escape::{PercentDecode, is_truncated_field, percent_decode};
@@ -81,6 +83,9 @@ pub const SPAN_MARKER: &[u8; 8] = b"[STRACE]";
 /// How the body of a clock anchor begins.
 pub const CLOCK_ANCHOR_MARKER: &[u8; 14] = b"[CLOCK_ANCHOR]";
 
+/// How the body of a device clock anchor begins.
+pub const DEVICE_ANCHOR_MARKER: &[u8; 18] = b"[DEV_CLOCK_ANCHOR]";
+
 /// How the body of a drop report begins.
 pub const DROP_REPORT_MARKER: &[u8; 15] = b"[HOSTLOG_DROPS]";
 
@@ -89,6 +94,9 @@ pub const SPAN_FUNC: &str = "emit_host_span";
 
 /// The function that the envelope of a clock anchor names.
 pub const CLOCK_ANCHOR_FUNC: &str = "clock_anchor";
+
+/// The function that the envelope of a device clock anchor names.
+pub const DEVICE_ANCHOR_FUNC: &str = "clock.anchor";
 
 /// The function that the envelope of a drop report names.
 pub const DROP_REPORT_FUNC: &str = "host_log_drops";
@@ -129,6 +137,35 @@ pub struct ClockAnchor {
     pub mono_ns: i64,
     /// Unix time at that moment, ns.
     pub wall_ns: i64,
+}
+
+/// A pair of readings that maps a device's counter to the log's monotonic clock.
+///
+/// Its `Display` is the record's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceClockAnchor {
+    /// The process that drives the device.
+    pub pid: u64,
+    /// The invocation that it was taken for.
+    pub inv: u64,
+    /// `CLOCK_MONOTONIC` in the middle of the bracket, ns.
+    pub host_ns: i64,
+    /// What the counter showed, in cycles.
+    pub dev_cyc: u64,
+    /// The counter's nominal frequency, Hz; not 0.
+    pub dev_freq: u64,
+    /// Half the width of the bracket of host readings around the counter's, ns: by this much `host_ns` may be wrong.
+    pub half_ns: u64,
+}
+
+impl core::fmt::Display for DeviceClockAnchor {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Self { pid, inv, host_ns, dev_cyc, dev_freq, half_ns } = self;
+        write!(
+            f,
+            "[DEV_CLOCK_ANCHOR] v=1 pid={pid} inv={inv} host_ns={host_ns} dev_cyc={dev_cyc} dev_freq={dev_freq} half_ns={half_ns}"
+        )
+    }
 }
 
 /// What a process says about the records that it lost.

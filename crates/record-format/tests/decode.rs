@@ -4,9 +4,9 @@
 
 use simpler_log_abi::Level;
 use simpler_record_format::{
-    ClockAnchor, DropReport, Fault, Field, Input, Malformed, RawSpan, RecordEnd, SPAN_WINDOW_BYTES,
-    SpanParse, is_truncated_field, parse_clock_anchor, parse_drop_report, parse_envelope, parse_span,
-    percent_decode,
+    ClockAnchor, DeviceClockAnchor, DropReport, Fault, Field, Input, Malformed, RawSpan, RecordEnd,
+    SPAN_WINDOW_BYTES, SpanParse, is_truncated_field, parse_clock_anchor, parse_device_anchor,
+    parse_drop_report, parse_envelope, parse_span, percent_decode,
 };
 
 const HEAD: &str = "[STRACE] v=1 pid=41 tid=43 inv=1 hid=b7e2c04410d95f6e depth=0 name=simpler_run \
@@ -264,6 +264,41 @@ fn a_damaged_envelope_is_none() {
     }
     let endless = format!("[mono_ns=1][T0x2][INFO] {}: ", "f".repeat(100_000));
     assert_eq!(parse_envelope(endless.as_bytes()), None);
+}
+
+#[test]
+fn a_device_anchor_needs_its_own_whole_envelope_and_a_frequency() {
+    let record = "[mono_ns=5][T0x7f][TIMING] clock.anchor: [DEV_CLOCK_ANCHOR] v=1 pid=42 inv=3 host_ns=4 \
+                  dev_cyc=18446744073709551615 dev_freq=50000000 half_ns=31\n";
+    let expected = Some(DeviceClockAnchor {
+        pid: 42,
+        inv: 3,
+        host_ns: 4,
+        dev_cyc: u64::MAX,
+        dev_freq: 50_000_000,
+        half_ns: 31,
+    });
+    assert_eq!(parse_device_anchor(record.as_bytes()), expected);
+    for end in 0..record.len() {
+        assert_eq!(parse_device_anchor(&record.as_bytes()[..end]), None, "cut to {end}");
+    }
+    for tail in [" \n", "\r\n", "\x1b[0m\n"] {
+        assert_eq!(parse_device_anchor(record.replace('\n', tail).as_bytes()), expected, "{tail:?}");
+    }
+    for (from, to) in [
+        ("[TIMING]", "[INFO]"),
+        ("clock.anchor:", "clock_anchor:"),
+        ("v=1", "v=2"),
+        ("host_ns=4", "host_ns=9223372036854775808"),
+        ("host_ns=4", "host_ns=-4"),
+        ("dev_freq=50000000", "dev_freq=0"),
+        ("dev_cyc=18446744073709551615", "dev_cyc=18446744073709551616"),
+        (" half_ns=31", ""),
+        ("\n", " more=1\n"),
+    ] {
+        assert_eq!(parse_device_anchor(record.replacen(from, to, 1).as_bytes()), None, "{from} → {to}");
+    }
+    assert_eq!(parse_clock_anchor(record.as_bytes()), None);
 }
 
 #[test]

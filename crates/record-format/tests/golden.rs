@@ -4,8 +4,8 @@
 
 use simpler_log_abi::Level;
 use simpler_record_format::{
-    ATTRS_BYTES, ClockAnchor, DropReport, Envelope, Location, NAME_BYTES, RECORD_BYTES, SpanFields,
-    encode_clock_anchor, encode_drop_report, encode_span, encode_text,
+    ATTRS_BYTES, ClockAnchor, DEVICE_ANCHOR_FUNC, DeviceClockAnchor, DropReport, Envelope, Location,
+    NAME_BYTES, RECORD_BYTES, SpanFields, encode_clock_anchor, encode_drop_report, encode_span, encode_text,
 };
 
 const LOAD: Envelope<'static> =
@@ -223,6 +223,31 @@ fn span_of_the_widest_values_still_fits() {
         "a".repeat(192)
     );
     assert_record(&found, expected.as_bytes());
+}
+
+#[test]
+fn a_device_clock_anchor_is_a_timing_record_of_its_own_function() {
+    let mut out = [0; RECORD_BYTES];
+    let anchor = DeviceClockAnchor {
+        pid: 41,
+        inv: 7,
+        host_ns: 88_400_000_000_000,
+        dev_cyc: u64::MAX,
+        dev_freq: 50_000_000,
+        half_ns: 31,
+    };
+    let envelope = Envelope {
+        mono_ns: 88_400_000_000_001,
+        thread: 0x7f,
+        level: Level::Timing,
+        func: DEVICE_ANCHOR_FUNC,
+    };
+    let len = encode_text(&mut out, &envelope, None, format_args!("{anchor}"));
+    assert_eq!(
+        String::from_utf8_lossy(&out[..len]),
+        "[mono_ns=88400000000001][T0x7f][TIMING] clock.anchor: [DEV_CLOCK_ANCHOR] v=1 pid=41 inv=7 \
+         host_ns=88400000000000 dev_cyc=18446744073709551615 dev_freq=50000000 half_ns=31\n"
+    );
 }
 
 #[test]

@@ -39,6 +39,8 @@ fn damaged_record() -> impl Strategy<Value = Vec<u8>> {
         Just(&b"[STRACE] v=1 pid=1 tid=2 inv=3 hid=4f depth=5 name=n.m ts=6 dur=7"[..]),
         Just(&b"[mono_ns=1][T0x2][TIMING] emit_host_span: "[..]),
         Just(&b"[mono_ns=1][T0x2][TIMING] clock_anchor: [CLOCK_ANCHOR] v=1 pid=3 mono_ns=4 wall_ns=5"[..]),
+        Just(&b"[mono_ns=1][T0x2][TIMING] clock.anchor: [DEV_CLOCK_ANCHOR] v=1 pid=3 inv=4 host_ns=5 "[..]),
+        Just(&b"dev_cyc=6 dev_freq=7 half_ns=8"[..]),
         Just(&b"[HOSTLOG_DROPS] v=1 pid=1 new=2 total=3 queue_full=4 claim_exhausted=5 output_failed=6 not_admitted=7"[..]),
         prop::sample::select(vec![&b" a=1"[..], b"[STRACE] v=12 x\n", b" clk=dev", b"\n", b"\r\n", b" ", b"~", b"\0\0", b"\x1b[0m", b"'", b"[", b"99999999999999999999"]),
     ];

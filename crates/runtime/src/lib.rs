@@ -14,6 +14,8 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("device addresses are 64 bits wide");
 
+#[cfg(not(loom))]
+mod clock_anchor;
 pub mod code;
 #[cfg(not(loom))]
 mod executor;
@@ -32,6 +34,8 @@ pub mod recording;
 mod run;
 mod sync;
 
+#[cfg(not(loom))]
+pub use clock_anchor::take as take_clock_anchor;
 pub use graph::Limits;
 pub use hid::hid;
 #[cfg(not(loom))]

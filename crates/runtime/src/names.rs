@@ -1,6 +1,6 @@
 //! The emitted vocabulary: every span name of a run, in one table per root word.
 
-use simpler_device_phase::{PHASES, Phase};
+use simpler_device_phase::{PHASES, Phase, TASK_SLOTS, TaskSlot};
 
 /// The names of a run's spans.
 #[derive(Debug)]
@@ -19,6 +19,8 @@ pub struct SpanNames {
     pub validate: &'static str,
     /// The device windows, by the number of their phase.
     device: [&'static str; PHASES],
+    /// The task slots, by number.
+    task_slots: [&'static str; TASK_SLOTS],
 }
 
 impl SpanNames {
@@ -26,9 +28,17 @@ impl SpanNames {
     pub const fn device(&self, phase: Phase) -> &'static str {
         self.device[phase as usize]
     }
+
+    /// The name of a task slot's window.
+    pub const fn task_slot(&self, slot: TaskSlot) -> &'static str {
+        self.task_slots[slot.index()]
+    }
 }
 
 macro_rules! span_names {
+    (@slots $root:literal, $($slot:literal)*) => {
+        [$(concat!($root, ".runner_run.device_wall.task_slot_", $slot)),*]
+    };
     ($root:literal) => {
         SpanNames {
             root: $root,
@@ -49,6 +59,7 @@ macro_rules! span_names {
                 concat!($root, ".runner_run.device_wall.arena_wire"),
                 concat!($root, ".runner_run.device_wall.sm_reset"),
             ],
+            task_slots: span_names!(@slots $root, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15),
         }
     };
 }
@@ -68,6 +79,10 @@ mod tests {
             let name = SIMPLER_RUN.device(phase);
             assert!(name.ends_with(&format!(".{}", phase.leaf())), "{phase:?} is {name}");
             assert!(name.starts_with(SIMPLER_RUN.device(Phase::RunWall)));
+        }
+        for slot in TaskSlot::all() {
+            let wall = SIMPLER_RUN.device(Phase::RunWall);
+            assert_eq!(SIMPLER_RUN.task_slot(slot), format!("{wall}.task_slot_{}", slot.index()));
         }
     }
 }

@@ -6,14 +6,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use simpler_device_phase::{Phase, PhaseBufferLayout, cycles_to_ns, emission_enabled, reduce};
+use simpler_device_phase::{Phase, PhaseBufferLayout, Phases, emission_enabled, reduce, tail_used};
 use simpler_host_log::{Invocation, SpanEvent, log_error, span};
 use simpler_kernel_abi::{
     ArgUse, CHIP_SCALARS_MAX, CHIP_TENSORS_MAX, DEVICE_MEMORY, HOST_MEMORY, SimplerTensor,
 };
 use simpler_log_abi::Level;
-use simpler_platform::{DeviceAddr, Outcome, Platform, PlatformError};
+use simpler_platform::{DeviceAddr, Platform, PlatformError};
 
+use crate::clock_anchor::{self, ANCHOR_INTERVAL};
 use crate::code;
 use crate::executor::{CALLABLES_MAX, Callable, Executor, Kernel, RunProgram};
 use crate::graph::arena::ArenaLayout;
@@ -138,6 +139,7 @@ struct CachedArena {
 /// The phase buffer, and the host memory for its transfers.
 struct PhaseBuffer {
     addr: DeviceAddr,
+    layout: PhaseBufferLayout,
     reset_image: Vec<u8>,
     readback: Vec<u8>,
 }
@@ -147,6 +149,14 @@ struct Lease {
     host: u64,
     device: u64,
     bytes: usize,
+}
+
+/// How a launch ended.
+struct Ended {
+    /// 0, or the code of the first failing thread.
+    status: i32,
+    /// What the device has stamped, if that is wanted and the run succeeded.
+    phases: Option<Phases>,
 }
 
 /// What bind gives to the runner.
@@ -275,11 +285,8 @@ impl ChipRuntime {
             let _span = span!(self.names.validate);
             self.validate(&mut state, &callable, &outcome)
         };
-        if let Ok(outcome) = outcome
-            && outcome.status == 0
-            && device_spans
-        {
-            self.emit_device_spans(&state, &outcome);
+        if let Ok(Ended { status: 0, phases: Some(phases) }) = &outcome {
+            self.emit_device_spans(phases);
         }
         result
     }
@@ -411,7 +418,7 @@ impl ChipRuntime {
         bound: Bound,
         args: &RunArgs,
         device_spans: bool,
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<Ended, RunError> {
         let phases = self.phase_buffer(state)?;
         if device_spans {
             self.platform.copy_to_device(phases.addr, &phases.reset_image)?;
@@ -428,11 +435,35 @@ impl ChipRuntime {
             timeout: self.timeout,
             gates: Default::default(),
         };
-        let outcome = self.platform.launch(Arc::new(program))?.wait();
-        if device_spans && outcome.status == 0 {
-            self.platform.copy_to_host(&mut phases.readback, phases.addr)?;
+        let anchor = || {
+            if device_spans {
+                clock_anchor::emit(&*self.platform, simpler_host_log::context().inv);
+            }
+        };
+        anchor();
+        let launched = self.platform.launch(Arc::new(program))?;
+        while !launched.wait_for(ANCHOR_INTERVAL) {
+            anchor();
         }
-        Ok(outcome)
+        let status = launched.wait();
+        anchor();
+        let wanted = device_spans && status == 0;
+        let phases = wanted.then(|| self.read_phases(phases)).transpose()?;
+        Ok(Ended { status, phases })
+    }
+
+    /// Reads back what the device has stamped: the slots only if there are any.
+    fn read_phases(&self, buffer: &mut PhaseBuffer) -> Result<Phases, RunError> {
+        let threads = buffer.layout.threads();
+        let (front, tail) = buffer.readback.split_at_mut(buffer.layout.tail_offset());
+        self.platform.copy_to_host(front, buffer.addr)?;
+        let mut phases = reduce(front, threads);
+        if tail_used(front) {
+            let at = DeviceAddr(buffer.addr.0 + buffer.layout.tail_offset() as u64);
+            self.platform.copy_to_host(tail, at)?;
+            phases.reduce_slots(tail, threads);
+        }
+        Ok(phases)
     }
 
     fn phase_buffer<'s>(&self, state: &'s mut State) -> Result<&'s mut PhaseBuffer, RunError> {
@@ -446,7 +477,7 @@ impl ChipRuntime {
                     .map_err(|error| RunError::refused(format!("phase buffer: {error}")))?;
                 let readback = reset_image.clone();
                 let addr = self.platform.allocate(layout.bytes())?;
-                PhaseBuffer { addr, reset_image, readback }
+                PhaseBuffer { addr, layout, reset_image, readback }
             }
         };
         Ok(state.phases.insert(buffer))
@@ -457,11 +488,11 @@ impl ChipRuntime {
         &self,
         state: &mut State,
         callable: &Callable,
-        outcome: &Result<Outcome, RunError>,
+        outcome: &Result<Ended, RunError>,
     ) -> Result<(), RunError> {
         let failure = match outcome {
-            Ok(Outcome { status: 0, .. }) => None,
-            Ok(Outcome { status, .. }) => Some(self.device_failure(state, *status)),
+            Ok(Ended { status: 0, .. }) => None,
+            Ok(Ended { status, .. }) => Some(self.device_failure(state, *status)),
             Err(error) => Some(error.clone()),
         };
         if let Some(failure) = failure {
@@ -499,37 +530,45 @@ impl ChipRuntime {
         RunError { code: status, text: format!("the device ended with status {status}") }
     }
 
-    fn emit_device_spans(&self, state: &State, outcome: &Outcome) {
-        let profile = self.platform.profile();
-        let Some(buffer) = &state.phases else { return };
-        let phases = reduce(&buffer.readback, profile.aicpu_launched);
+    fn emit_device_spans(&self, phases: &Phases) {
+        let hz = self.platform.profile().counter_hz;
         let context = simpler_host_log::context();
-        let emit = |phase: Phase, depth: i32, ts_ns: u64, dur_ns: u64| {
+        let emit = |name: &str, depth: i32, ts_ns: u64, dur_ns: u64, attrs: &str| {
             simpler_host_log::emit_span(&SpanEvent {
-                name: self.names.device(phase),
+                name,
                 inv: context.inv,
                 hid: context.hid,
                 depth,
                 ts: i64::try_from(ts_ns).unwrap_or(i64::MAX),
                 dur: i64::try_from(dur_ns).unwrap_or(i64::MAX),
-                attrs: DEVICE_CLOCK,
+                attrs,
             });
         };
-        // A platform that measures the wall by the host's clock has no window for it in the buffer.
-        let stamped = phases.window(Phase::RunWall);
-        let wall_ns = outcome.device_wall_ns.unwrap_or_else(|| {
-            stamped.map_or(0, |window| cycles_to_ns(window.end - window.start, profile.counter_hz))
-        });
-        if wall_ns != 0 {
-            emit(Phase::RunWall, DEVICE_WALL_DEPTH, 0, wall_ns);
+        for span in phases.spans(hz) {
+            let name = self.names.device(span.phase);
+            if span.phase == Phase::RunWall {
+                emit(name, DEVICE_WALL_DEPTH, span.ts_ns, span.dur_ns, &wall_attributes(phases));
+            } else {
+                emit(name, DEVICE_WALL_DEPTH + 1, span.ts_ns, span.dur_ns, DEVICE_CLOCK);
+            }
         }
-        for span in phases.spans(profile.counter_hz).filter(|span| span.phase != Phase::RunWall) {
-            emit(span.phase, DEVICE_WALL_DEPTH + 1, span.ts_ns, span.dur_ns);
+        for span in phases.slot_spans(hz) {
+            let name = self.names.task_slot(span.slot);
+            emit(name, DEVICE_WALL_DEPTH + 1, span.ts_ns, span.dur_ns, DEVICE_CLOCK);
         }
     }
 }
 
-/// The only attribute of a device span.
+/// The wall's attributes: besides the clock the cycle that device time 0 stands for, and the cycle at which the wall
+/// itself began, where that is another one.
+fn wall_attributes(phases: &Phases) -> String {
+    let origin = phases.origin().unwrap_or(0);
+    let began = phases.window(Phase::RunWall).map(|wall| wall.start).filter(|began| *began != origin);
+    let began = began.map_or_else(String::new, |began| format!(" wall_cyc={began}"));
+    format!("{DEVICE_CLOCK} org_cyc={origin}{began}")
+}
+
+/// The clock of a device span, and all that its attributes say unless it is the wall.
 const DEVICE_CLOCK: &str = "clk=dev";
 /// Below the root and runner_run.
 const DEVICE_WALL_DEPTH: i32 = 2;

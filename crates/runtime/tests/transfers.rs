@@ -43,22 +43,22 @@ static ALLOCATOR: Counting = Counting;
 struct Meter {
     chip: Arc<dyn Platform>,
     allocations: AtomicUsize,
-    to_device: [AtomicUsize; 3],
-    to_host: [AtomicUsize; 3],
+    counter_readings: AtomicUsize,
+    to_device: [AtomicUsize; 5],
+    to_host: [AtomicUsize; 5],
 }
 
-/// Transfers by size: of a phase buffer, smaller, larger.
+/// Transfers by size: of a phase buffer, of its phases alone, of its slots alone, smaller than all, any other.
 fn class(bytes: usize, profile: &Profile) -> usize {
-    match bytes.cmp(&PhaseBufferLayout::new(profile.aicpu_launched).bytes()) {
-        std::cmp::Ordering::Equal => 0,
-        std::cmp::Ordering::Less => 1,
-        std::cmp::Ordering::Greater => 2,
-    }
+    let layout = PhaseBufferLayout::new(profile.aicpu_launched);
+    let sizes = [layout.bytes(), layout.tail_offset(), layout.bytes() - layout.tail_offset()];
+    let other = if bytes < layout.tail_offset() { 3 } else { 4 };
+    sizes.iter().position(|size| *size == bytes).unwrap_or(other)
 }
 
 impl Meter {
     /// Allocations; transfers to the device and to the host by class; all since the last call.
-    fn take(&self) -> (usize, [usize; 3], [usize; 3]) {
+    fn take(&self) -> (usize, [usize; 5], [usize; 5]) {
         let take = |count: &AtomicUsize| count.swap(0, Ordering::Relaxed);
         (take(&self.allocations), self.to_device.each_ref().map(take), self.to_host.each_ref().map(take))
     }
@@ -85,6 +85,10 @@ impl Platform for Meter {
     }
     fn load_kernel(&self, image: &[u8], name: &str) -> Result<u64, PlatformError> {
         self.chip.load_kernel(image, name)
+    }
+    fn counter(&self) -> Option<u64> {
+        self.counter_readings.fetch_add(1, Ordering::Relaxed);
+        self.chip.counter()
     }
     fn launch(&self, program: Arc<dyn AicpuProgram>) -> Result<Box<dyn Launched>, PlatformError> {
         self.chip.launch(program)
@@ -114,6 +118,7 @@ fn a_warm_run_moves_its_arguments_and_allocates_nothing_per_task() {
     let meter = Arc::new(Meter {
         chip: npu(),
         allocations: AtomicUsize::new(0),
+        counter_readings: AtomicUsize::new(0),
         to_device: Default::default(),
         to_host: Default::default(),
     });
@@ -131,16 +136,18 @@ fn a_warm_run_moves_its_arguments_and_allocates_nothing_per_task() {
 
     // Cold: staging, arena, phase buffer; the arena's image is the one large transfer.
     run(500);
-    assert_eq!(meter.take(), (3, [1, 2, 1], [1, 1, 0]));
+    assert_eq!(meter.take(), (3, [1, 0, 0, 2, 1], [0, 1, 0, 1, 0]));
     // Warm: two arguments there, one back, the phase buffer reset and read.
     for _ in 0..3 {
         run(500);
-        assert_eq!(meter.take(), (0, [1, 2, 0], [1, 1, 0]));
+        assert_eq!(meter.take(), (0, [1, 0, 0, 2, 0], [0, 1, 0, 1, 0]));
     }
-    // Muted: no reset, no readback.
+    // Muted: no reset, no readback, no anchor.
+    assert!(meter.counter_readings.swap(0, Ordering::Relaxed) >= 8);
     simpler_host_log::set_threshold(Threshold::WARN);
     run(500);
-    assert_eq!(meter.take(), (0, [0, 2, 0], [0, 1, 0]));
+    assert_eq!(meter.take(), (0, [0, 0, 0, 2, 0], [0, 0, 0, 1, 0]));
+    assert_eq!(meter.counter_readings.load(Ordering::Relaxed), 0);
 
     let few: usize = (0..5).map(|_| run(10)).max().unwrap();
     let many: usize = (0..5).map(|_| run(500)).min().unwrap();

@@ -3,20 +3,19 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use simpler_platform::{
-    Aicpu, AicpuProgram, Launched, LoadedObject, Outcome, PlatformError, Profile, Registers,
-};
-use simpler_relax::{EventCount, Relax};
+use simpler_platform::{Aicpu, AicpuProgram, Launched, LoadedObject, PlatformError, Profile, Registers};
+use simpler_relax::{Deadline, EventCount, Relax};
 
-use crate::clock::{cycles_at, monotonic_ns};
+use crate::clock::Counter;
 use crate::cores::Cores;
 use crate::objects::Object;
 
-/// [`Outcome::status`] of a launch whose program panicked on some thread. Apart from the runtime's own codes,
+/// Status of a launch whose program panicked on some thread. Apart from the runtime's own codes,
 /// which are above −1000.
 pub const STATUS_PROGRAM_PANICKED: i32 = -1001;
-/// [`Outcome::status`] of a launch that told a core to run what it cannot: a null kernel, no payloads, a
+/// Status of a launch that told a core to run what it cannot: a null kernel, no payloads, a
 /// dispatch value of 0 or beyond the register, a core that does not exist.
 pub const STATUS_CORE_FAULT: i32 = -1002;
 
@@ -44,6 +43,7 @@ impl Gate {
 /// What the threads of a chip share.
 pub(crate) struct Chip {
     profile: Profile,
+    counter: Counter,
     cores: Cores,
     gate: Gate,
     /// From the launch until its last thread has ended.
@@ -64,13 +64,10 @@ struct Current {
 
 /// What is known of one launch.
 struct Record {
-    started_ns: u64,
     /// Threads that have not ended.
     running: AtomicUsize,
     /// The code of the first failing thread; 0 so far.
     status: AtomicI32,
-    /// When the last surviving thread so far has returned from the program, since `started_ns`.
-    wall_ns: AtomicU64,
     ended: AtomicBool,
     bell: EventCount,
 }
@@ -83,8 +80,9 @@ impl Record {
 }
 
 impl Chip {
-    pub(crate) fn new(profile: Profile) -> Self {
+    pub(crate) fn new(profile: Profile, counter: Counter) -> Self {
         Self {
+            counter,
             cores: Cores::new(profile.cores(), profile.aicpu_logical),
             gate: Gate {
                 arrivals: AtomicUsize::new(0),
@@ -104,6 +102,10 @@ impl Chip {
         &self.profile
     }
 
+    pub(crate) const fn counter(&self) -> &Counter {
+        &self.counter
+    }
+
     pub(crate) const fn cores(&self) -> &Cores {
         &self.cores
     }
@@ -116,10 +118,8 @@ impl Chip {
         }
         self.cores.reset();
         let record = Arc::new(Record {
-            started_ns: monotonic_ns(),
             running: AtomicUsize::new(self.profile.aicpu_launched),
             status: AtomicI32::new(0),
-            wall_ns: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             bell: EventCount::new(),
         });
@@ -166,9 +166,6 @@ impl Chip {
         if self.gate.arrive() {
             // The program's state after a panic is the program's problem: the launch has failed.
             let executed = catch_unwind(AssertUnwindSafe(|| program.execute(&SimAicpu { chip: self })));
-            let wall_ns = monotonic_ns() - record.started_ns;
-            // ORDERING: Relaxed: read after `ended` was acquired.
-            record.wall_ns.fetch_max(wall_ns, Ordering::Relaxed);
             let status = executed.unwrap_or(STATUS_PROGRAM_PANICKED);
             if status != 0 {
                 record.fail(status);
@@ -208,20 +205,30 @@ impl Launched for SimLaunch {
         self.record.ended.load(Ordering::Acquire)
     }
 
-    fn wait(self: Box<Self>) -> Outcome {
+    fn wait_for(&self, limit: Duration) -> bool {
+        self.wait_until(Some(Deadline::after(limit)))
+    }
+
+    fn wait(self: Box<Self>) -> i32 {
+        self.wait_until(None);
+        // ORDERING: Relaxed: ordered by `is_done`.
+        self.record.status.load(Ordering::Relaxed)
+    }
+}
+
+impl SimLaunch {
+    /// Waits for the end, but not beyond a deadline; whether it has come.
+    fn wait_until(&self, deadline: Option<Deadline>) -> bool {
         let mut relax = Relax::new();
         loop {
             let seen = self.record.bell.epoch();
             if self.is_done() {
-                break;
+                return true;
+            }
+            if deadline.as_ref().is_some_and(Deadline::passed) {
+                return false;
             }
             relax.wait(&self.record.bell, seen);
-        }
-        Outcome {
-            // ORDERING: Relaxed: ordered by `is_done`.
-            status: self.record.status.load(Ordering::Relaxed),
-            // ORDERING: Relaxed: as above.
-            device_wall_ns: Some(self.record.wall_ns.load(Ordering::Relaxed)),
         }
     }
 }
@@ -233,7 +240,7 @@ struct SimAicpu<'a> {
 
 impl Aicpu for SimAicpu<'_> {
     fn cycles(&self) -> u64 {
-        cycles_at(monotonic_ns(), self.chip.profile.counter_hz)
+        self.chip.counter.cycles()
     }
 
     fn registers(&self) -> &dyn Registers {

@@ -13,6 +13,8 @@
 //! claims it advances, and there are as many core threads as CPUs. All threads are started once, with the
 //! chip, and wait through `simpler_relax` between launches, so a launch costs no thread.
 //!
+//! The device counter is another clock than the host's, with an offset and a rate error of its own (`clock`).
+//!
 //! Registers are atomics with a release publish and an acquire poll (`cores`); a launch ends when every
 //! AICPU thread has returned and no core is in a kernel any more (`launch`). Kernels and orchestrations are
 //! shared objects that are loaded from memory files (`objects`).
@@ -33,11 +35,11 @@ use std::sync::Arc;
 
 use simpler_platform::{AicpuProgram, DeviceAddr, Launched, Platform, PlatformError};
 
-pub use clock::monotonic_ns;
 pub use launch::{STATUS_CORE_FAULT, STATUS_PROGRAM_PANICKED};
 pub use simpler_platform::Profile;
 
 use crate::board::CORES_MAX;
+use crate::clock::Counter;
 use crate::launch::Chip;
 use crate::memory::Memory;
 use crate::objects::Kernels;
@@ -48,6 +50,11 @@ use crate::threads::Pool;
 pub struct SimOptions {
     /// Threads that advance the cores, 1 to the number of cores; None: one per CPU that this process may use.
     pub core_threads: Option<usize>,
+    /// What the device counter shows when the chip is made, in cycles; None: some number.
+    pub counter_offset: Option<u64>,
+    /// By how much the device counter runs too fast, in parts per million, at most 1000 either way; None: 50 too
+    /// fast or too slow.
+    pub counter_rate_error_ppm: Option<i32>,
 }
 
 /// A simulated chip.
@@ -81,7 +88,11 @@ impl SimNpu {
         }
         let cpus = || std::thread::available_parallelism().map_or(1, usize::from);
         let core_threads = options.core_threads.unwrap_or_else(cpus).clamp(1, cores);
-        let chip = Arc::new(Chip::new(profile));
+        let counter_hz = profile.counter_hz;
+        let chip = Arc::new(Chip::new(
+            profile,
+            Counter::new(counter_hz, options.counter_offset, options.counter_rate_error_ppm),
+        ));
         let pool = Pool::start(&chip, core_threads)
             .map_err(|error| PlatformError::Launch(format!("cannot start a thread: {error}")))?;
         Ok(Arc::new(Self { chip, memory: Memory::default(), kernels: Kernels::default(), pool }))
@@ -122,6 +133,10 @@ impl Platform for SimNpu {
 
     fn load_kernel(&self, image: &[u8], name: &str) -> Result<u64, PlatformError> {
         self.kernels.load(image, name)
+    }
+
+    fn counter(&self) -> Option<u64> {
+        Some(self.chip.counter().cycles())
     }
 
     fn launch(&self, program: Arc<dyn AicpuProgram>) -> Result<Box<dyn Launched>, PlatformError> {

@@ -36,7 +36,7 @@ fn a_chain_of_c_kernels_on_several_cores_sees_each_others_writes() {
     let tasks = (0..STEPS as u64).map(|i| Task::new(kernel, cells, bytes, &[i, i + 1])).collect();
     let stages = Arc::new(Stages::new(tasks, 1, CORES, 3));
     let run = program(move |aicpu, index| stages.schedule(aicpu, index));
-    assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+    assert_eq!(chip.launch(run).unwrap().wait(), 0);
     let mut expected = 0_u32;
     for cell in &read_words(&chip, cells, STEPS + 1)[1..] {
         expected = expected.wrapping_mul(3).wrapping_add(1);
@@ -55,7 +55,7 @@ fn ten_thousand_kernels_across_all_cores_run_exactly_once_each() {
     let tasks = (1..=TASKS as u64).map(|i| Task::new(kernel, cells, bytes, &[0, i])).collect();
     let stages = Arc::new(Stages::new(tasks, TASKS, CORES, 4));
     let run = program(move |aicpu, index| stages.schedule(aicpu, index));
-    assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+    assert_eq!(chip.launch(run).unwrap().wait(), 0);
     let cells = read_words(&chip, cells, TASKS + 1);
     assert_eq!(cells[0], 0);
     assert!(cells[1..].iter().all(|&cell| cell == 1 << 32 | 1));
@@ -67,7 +67,11 @@ fn ten_thousand_kernels_across_all_cores_run_exactly_once_each() {
 fn a_stage_sees_the_plain_writes_of_the_stage_before() {
     const STAGES: usize = 300;
     for core_threads in [1, 2, 5, CORES] {
-        let chip = SimNpu::new(Profile::a2a3sim(), SimOptions { core_threads: Some(core_threads) }).unwrap();
+        let chip = SimNpu::new(
+            Profile::a2a3sim(),
+            SimOptions { core_threads: Some(core_threads), ..SimOptions::default() },
+        )
+        .unwrap();
         assert_eq!(chip.core_threads(), core_threads);
         let cells = chip.allocate(CORES * 8).unwrap();
         let tasks = (0..STAGES * CORES)
@@ -75,7 +79,7 @@ fn a_stage_sees_the_plain_writes_of_the_stage_before() {
             .collect();
         let stages = Arc::new(Stages::new(tasks, CORES, CORES, 3));
         let run = program(move |aicpu, index| stages.schedule(aicpu, index));
-        assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+        assert_eq!(chip.launch(run).unwrap().wait(), 0);
         assert_eq!(read_words(&chip, cells, CORES), [STAGES as u64; CORES]);
     }
 }
@@ -106,7 +110,8 @@ fn poll(what: &str, mut condition: impl FnMut() -> bool) {
 #[test]
 fn a_dispatch_behind_a_running_kernel_waits_for_it_and_then_runs() {
     let payloads = Payloads::new();
-    let chip = SimNpu::new(Profile::a2a3sim(), SimOptions { core_threads: Some(3) }).unwrap();
+    let chip = SimNpu::new(Profile::a2a3sim(), SimOptions { core_threads: Some(3), ..SimOptions::default() })
+        .unwrap();
     let run = program(move |aicpu, index| {
         if index != 0 {
             return 0;
@@ -140,7 +145,7 @@ fn a_dispatch_behind_a_running_kernel_waits_for_it_and_then_runs() {
             relax.wait(aicpu.event(0), seen);
         }
     });
-    assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+    assert_eq!(chip.launch(run).unwrap().wait(), 0);
     assert_eq!(RAN.load(Ordering::Acquire), 2);
 }
 
@@ -187,10 +192,10 @@ fn a_core_that_cannot_run_its_task_finishes_it_and_fails_the_launch() {
             }
             0
         });
-        assert_eq!(chip.launch(run).unwrap().wait().status, STATUS_CORE_FAULT, "{what}");
+        assert_eq!(chip.launch(run).unwrap().wait(), STATUS_CORE_FAULT, "{what}");
     }
     // It is the launch that failed, not the chip.
-    assert_eq!(chip.launch(program(|_, _| 0)).unwrap().wait().status, 0);
+    assert_eq!(chip.launch(program(|_, _| 0)).unwrap().wait(), 0);
 }
 
 static SLOW_RAN: AtomicU64 = AtomicU64::new(0);
@@ -218,7 +223,7 @@ fn a_launch_ends_only_when_its_last_kernel_has_returned() {
         }
         -100
     });
-    assert_eq!(chip.launch(run).unwrap().wait().status, -100);
+    assert_eq!(chip.launch(run).unwrap().wait(), -100);
     assert_eq!(SLOW_RAN.load(Ordering::Acquire), 1);
 }
 
@@ -239,7 +244,7 @@ fn registers_are_reset_by_a_launch() {
             }
             stages.schedule(aicpu, 0)
         });
-        assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+        assert_eq!(chip.launch(run).unwrap().wait(), 0);
         assert_eq!(read_words(&chip, cells, 1), [3]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use simpler_platform::{Platform, PlatformError};
@@ -66,7 +66,7 @@ fn exactly_the_logical_threads_execute_at_each_launch() {
                 0
             })
         };
-        assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+        assert_eq!(chip.launch(run).unwrap().wait(), 0);
         assert_eq!((roll.arrived.load(Ordering::Acquire), roll.signed().len()), (4, 4));
     }
 }
@@ -87,8 +87,8 @@ fn a_second_launch_while_one_runs_is_refused_and_a_later_one_is_not() {
     assert!(matches!(chip.launch(program(|_, _| 0)), Err(PlatformError::Launch(_))));
     gate.0.store(true, Ordering::Release);
     gate.1.notify_all();
-    assert_eq!(launched.wait().status, 0);
-    assert_eq!(chip.launch(program(|_, _| 0)).unwrap().wait().status, 0);
+    assert_eq!(launched.wait(), 0);
+    assert_eq!(chip.launch(program(|_, _| 0)).unwrap().wait(), 0);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_launch_is_done_when_wait_would_not_wait() {
         assert!(!deadline.passed());
         std::thread::yield_now();
     }
-    assert_eq!(launched.wait().status, 0);
+    assert_eq!(launched.wait(), 0);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_thousand_launches_reuse_the_threads() {
                 0
             })
         };
-        assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+        assert_eq!(chip.launch(run).unwrap().wait(), 0);
         assert_eq!(roll.arrived.load(Ordering::Acquire), 4);
         threads.extend(roll.signed());
     }
@@ -150,8 +150,8 @@ fn the_first_failing_code_is_the_status() {
             _ => 0,
         })
     };
-    assert_eq!(chip.launch(run).unwrap().wait().status, -5);
-    assert_eq!(chip.launch(program(|_, _| 0)).unwrap().wait().status, 0);
+    assert_eq!(chip.launch(run).unwrap().wait(), -5);
+    assert_eq!(chip.launch(program(|_, _| 0)).unwrap().wait(), 0);
 }
 
 #[test]
@@ -159,8 +159,8 @@ fn a_panic_fails_the_launch_and_leaves_the_chip_usable() {
     let chip = support::chip();
     for _ in 0..5 {
         let run = program(|_, index| if index == 1 { panic!("planted in a program") } else { 0 });
-        assert_eq!(chip.launch(run).unwrap().wait().status, STATUS_PROGRAM_PANICKED);
-        assert_eq!(chip.launch(program(|_, _| 0)).unwrap().wait().status, 0);
+        assert_eq!(chip.launch(run).unwrap().wait(), STATUS_PROGRAM_PANICKED);
+        assert_eq!(chip.launch(program(|_, _| 0)).unwrap().wait(), 0);
     }
 }
 
@@ -169,52 +169,112 @@ fn after_wait_nobody_holds_the_program() {
     let chip = support::chip();
     for _ in 0..100 {
         let run = program(|_, _| 0);
-        assert_eq!(chip.launch(run.clone()).unwrap().wait().status, 0);
+        assert_eq!(chip.launch(run.clone()).unwrap().wait(), 0);
         assert_eq!(Arc::strong_count(&run), 1);
     }
 }
 
 #[test]
-fn the_wall_covers_the_slowest_thread() {
+fn a_wait_with_a_limit_says_whether_the_launch_has_ended() {
     let chip = support::chip();
-    let run = program(|aicpu, index| {
-        let start = aicpu.cycles();
-        // 5 ms at 50 MHz, on one thread only.
-        while index == 0 && aicpu.cycles() - start < 250_000 {
-            std::thread::yield_now();
-        }
-        0
-    });
-    let before = Instant::now();
-    let outcome = chip.launch(run).unwrap().wait();
-    let wall_ns = outcome.device_wall_ns.expect("the simulation measures it");
-    assert!(wall_ns >= 5_000_000);
-    assert!(u128::from(wall_ns) <= before.elapsed().as_nanos());
-}
-
-#[test]
-fn the_counter_runs_at_the_profiles_rate() {
-    let chip = support::chip();
-    let measured = Arc::new(Mutex::new((0, Duration::ZERO, Duration::ZERO)));
+    let released = Arc::new(AtomicUsize::new(0));
     let run = {
-        let measured = Arc::clone(&measured);
-        program(move |aicpu, index| {
-            if index == 0 {
-                let (outer, first) = (Instant::now(), aicpu.cycles());
-                let inner = Instant::now();
-                while inner.elapsed() < Duration::from_millis(5) {
-                    std::thread::yield_now();
-                }
-                let (inner, last) = (inner.elapsed(), aicpu.cycles());
-                *measured.lock().unwrap() = (last - first, inner, outer.elapsed());
+        let released = Arc::clone(&released);
+        program(move |_, _| {
+            while released.load(Ordering::Acquire) == 0 {
+                std::thread::yield_now();
             }
             0
         })
     };
-    assert_eq!(chip.launch(run).unwrap().wait().status, 0);
-    let (cycles, inner, outer) = *measured.lock().unwrap();
-    assert!(u128::from(cycles + 1) * 20 >= inner.as_nanos());
-    assert!(u128::from(cycles - 1) * 20 <= outer.as_nanos());
+    let launched = chip.launch(run).unwrap();
+    assert!(!launched.wait_for(Duration::from_millis(1)));
+    released.store(1, Ordering::Release);
+    assert!(launched.wait_for(Duration::from_secs(60)));
+    assert_eq!(launched.wait(), 0);
+}
+
+/// The narrowest of some bracketed readings: the host's time and half the bracket's width in ns, and the cycles.
+fn reading(chip: &SimNpu) -> (f64, f64, u64) {
+    let epoch = *EPOCH;
+    let one = |_| {
+        let before = epoch.elapsed();
+        let cycles = chip.counter().unwrap();
+        let width = (epoch.elapsed() - before).as_nanos() as f64;
+        (before.as_nanos() as f64 + width / 2.0, width / 2.0, cycles)
+    };
+    (0..100).map(one).min_by(|a, b| a.1.total_cmp(&b.1)).unwrap()
+}
+
+static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+#[test]
+fn the_counter_is_another_clock_than_the_hosts() {
+    for profile in [Profile::a2a3sim(), Profile::a5sim()] {
+        for ppm in [-50, 0, 50] {
+            let options = SimOptions {
+                counter_offset: Some(1 << 40),
+                counter_rate_error_ppm: Some(ppm),
+                ..SimOptions::default()
+            };
+            let hz = profile.counter_hz as f64;
+            let chip = SimNpu::new(profile.clone(), options).unwrap();
+            let start = reading(&chip);
+            assert!((1 << 40..(1 << 40) + profile.counter_hz * 60).contains(&start.2), "{}", start.2);
+            let later = Deadline::after(Duration::from_millis(50));
+            while !later.passed() {
+                std::thread::yield_now();
+            }
+            let end = reading(&chip);
+            // Cycles too many, as the host's clock counts them, beyond what the brackets and a tick leave open.
+            let ns = end.0 - start.0;
+            let surplus = (end.2 - start.2) as f64 / hz * 1e9 - ns;
+            let doubt = start.1 + end.1 + 1e9 / hz;
+            // The source's rate is known to some 10 ppm.
+            let expected = ns * f64::from(ppm) / 1e6;
+            assert!(
+                (surplus - expected).abs() <= doubt + ns * 20e-6,
+                "{}: {surplus} ns more than the host's {ns}, {ppm} ppm are {expected}, ± {doubt}",
+                profile.name
+            );
+        }
+    }
+}
+
+#[test]
+fn the_host_and_the_aicpu_threads_read_one_counter() {
+    let chip = support::chip();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let run = {
+        let seen = Arc::clone(&seen);
+        program(move |aicpu, _| {
+            seen.lock().unwrap().push(aicpu.cycles());
+            0
+        })
+    };
+    let before = chip.counter().unwrap();
+    assert_eq!(chip.launch(run).unwrap().wait(), 0);
+    let after = chip.counter().unwrap();
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), 4);
+    assert!(seen.iter().all(|cycles| (before..=after).contains(cycles)), "{before} {seen:?} {after}");
+}
+
+#[test]
+fn a5_launches_fourteen_threads_of_which_five_survive() {
+    let chip = SimNpu::new(Profile::a5sim(), SimOptions::default()).unwrap();
+    let survivors = Arc::new(AtomicUsize::new(0));
+    let run = {
+        let survivors = Arc::clone(&survivors);
+        program(move |_, _| {
+            survivors.fetch_add(1, Ordering::AcqRel);
+            0
+        })
+    };
+    assert_eq!(chip.launch(run).unwrap().wait(), 0);
+    assert_eq!(survivors.load(Ordering::Acquire), 5);
+    let profile = chip.profile();
+    assert_eq!((profile.aicpu_launched, profile.counter_hz, profile.cores()), (14, 1_000_000_000, 24));
 }
 
 #[test]
@@ -225,7 +285,7 @@ fn an_event_out_of_range_wakes_nobody_and_harms_nobody() {
         aicpu.event(usize::MAX).notify_one();
         0
     });
-    assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+    assert_eq!(chip.launch(run).unwrap().wait(), 0);
 }
 
 #[test]
@@ -261,5 +321,10 @@ fn impossible_profiles_are_refused() {
         assert!(matches!(SimNpu::new(bad, SimOptions::default()), Err(PlatformError::Launch(_))));
     }
     let most = Profile { clusters: 21, ..profile };
-    assert_eq!(SimNpu::new(most, SimOptions { core_threads: Some(1000) }).unwrap().core_threads(), 63);
+    assert_eq!(
+        SimNpu::new(most, SimOptions { core_threads: Some(1000), ..SimOptions::default() })
+            .unwrap()
+            .core_threads(),
+        63
+    );
 }

@@ -36,7 +36,7 @@ fn answers(images: Vec<Vec<u8>>) -> Vec<i64> {
             0
         })
     };
-    assert_eq!(chip.launch(run).expect("the chip is idle").wait().status, 0);
+    assert_eq!(chip.launch(run).expect("the chip is idle").wait(), 0);
     answers.iter().map(|answer| answer.load(Ordering::Acquire)).collect()
 }
 

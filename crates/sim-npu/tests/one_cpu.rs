@@ -38,12 +38,13 @@ fn two_thousand_dependent_tasks_finish_on_one_cpu() {
         1,
         "the default follows the affinity mask"
     );
-    let chip = SimNpu::new(Profile::a2a3sim(), SimOptions { core_threads: Some(4) }).unwrap();
+    let chip = SimNpu::new(Profile::a2a3sim(), SimOptions { core_threads: Some(4), ..SimOptions::default() })
+        .unwrap();
     let cell = chip.allocate(8).unwrap();
     let tasks = (0..STEPS).map(|_| Task::new(kernel_of(add_one), cell, 8, &[0])).collect();
     let stages = Arc::new(Stages::new(tasks, 1, 24, 3));
     let run = program(move |aicpu, index| stages.schedule(aicpu, index));
-    assert_eq!(chip.launch(run).unwrap().wait().status, 0);
+    assert_eq!(chip.launch(run).unwrap().wait(), 0);
     assert_eq!(read_words(&chip, cell, 1), [STEPS as u64]);
     // Some tens of µs a task; a wait that spins would burn a time slice at each of them.
     assert!(started.elapsed() < LIMIT / 6, "{:?}", started.elapsed());

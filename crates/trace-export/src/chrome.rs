@@ -2,9 +2,10 @@
 //!
 //! With [`Lanes::Thread`] a process is a process and a track is a thread. A viewer nests what it finds on one
 //! track by time, so spans that overlap without nesting (two runs of a pipeline, driven by one thread) are
-//! spread over lanes of their thread. Device spans have tracks of their own: their clock starts at 0 with
-//! each invocation, so they are drawn from the start of the host's blocking wait on, and each says so, with
-//! the room (`slack_ns`) by which its place may be wrong. Those whose wait is not in the log stand in
+//! spread over lanes of their thread. Device spans have tracks of their own. Where the log relates the two clocks
+//! ([`Trace::alignment`]) they lie where they happened, and the track's name and each event (`error_ns`) say how far
+//! that may be wrong. Elsewhere they are drawn, on another track, from the start of the host's blocking wait on, with
+//! the room (`slack_ns`) by which their place may be wrong. Those whose wait is not in the log either stand in
 //! `unalignedDeviceSpans`, off the time axis.
 //!
 //! [`Lanes::Invocation`] is the older layout: one process an invocation, a host and a device track in each.
@@ -16,6 +17,7 @@ use rustc_hash::FxHashMap;
 use simpler_trace_model::{Anchor, Family, Span, Stage, Trace};
 use std::cmp::Reverse;
 use std::io::{self, Write};
+use std::ops::Range;
 
 /// Into how many lanes a thread is split at most. A pipeline has two or three; what overlaps more than this
 /// is damage, and looking for ever more lanes would take ever longer.
@@ -69,56 +71,78 @@ pub fn write(out: &mut impl Write, trace: &Trace, lanes: Lanes) -> io::Result<us
     Ok(spans)
 }
 
+/// Which clock gave a span its place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Side {
+    Host,
+    /// The device's, related to the host's by anchors.
+    Aligned,
+    /// The device's, counted from the start of the host's wait.
+    Apart,
+}
+
 /// A span with its place on the host's time axis.
 struct Item {
     pid: u64,
-    device: bool,
+    side: Side,
     /// The thread; device spans of a process share their tracks.
     tid: u64,
     start: i64,
     end: i64,
     invocation: Option<u32>,
-    /// For a device span, by how much its place may be wrong.
-    slack_ns: Option<i64>,
+    /// For a device span, by how much its place may be wrong, ns: either way if aligned, else later.
+    doubt_ns: i64,
     index: u32,
 }
 
 /// All spans that have a place, track by track and in time order on each, the enclosing span first.
 fn arrange(trace: &Trace, unaligned: &mut Vec<u32>) -> Vec<Item> {
     let mut items = Vec::with_capacity(trace.spans().len());
-    let item = |index: u32, start: i64, invocation, slack_ns| {
+    let host = |index: u32, invocation| {
         let span = &trace.spans()[index as usize];
-        let device = trace.is_device(span);
-        let tid = if device { 0 } else { trace.tid(span) };
-        let end = start.saturating_add(span.dur);
-        Item { pid: trace.life(span).pid, device, tid, start, end, invocation, slack_ns, index }
+        let (pid, tid) = (trace.life(span).pid, trace.tid(span));
+        Item { pid, side: Side::Host, tid, start: span.ts, end: span.end(), invocation, doubt_ns: 0, index }
     };
     for (number, invocation) in trace.invocations().iter().enumerate() {
+        let number = Some(number as u32);
         let wait = invocation.stage(trace, Stage::RunnerRun);
         let wall = invocation.stage(trace, Stage::DeviceWall);
         let origin = wait.or(invocation.root_span(trace)).filter(|span| !trace.is_device(span));
         let slack = origin.zip(wall).map(|(host, device)| host.dur.saturating_sub(device.dur));
+        let alignment = trace.alignment(invocation);
         for &index in trace.span_indices(invocation) {
             let span = &trace.spans()[index as usize];
-            match (trace.is_device(span), origin) {
-                (false, _) => items.push(item(index, span.ts, Some(number as u32), None)),
-                (true, Some(origin)) => {
-                    let start = origin.ts.saturating_add(span.ts);
-                    items.push(item(index, start, Some(number as u32), slack.or(Some(origin.dur))));
-                }
-                (true, None) => unaligned.push(index),
+            if !trace.is_device(span) {
+                items.push(host(index, number));
+                continue;
             }
+            let (side, start, end, doubt_ns) = match (&alignment, origin) {
+                (Some(alignment), _) => {
+                    let placed = alignment.place(trace, span);
+                    (Side::Aligned, placed.start_ns, placed.end_ns, placed.error_ns)
+                }
+                (None, Some(origin)) => {
+                    let start = origin.ts.saturating_add(span.ts);
+                    (Side::Apart, start, start.saturating_add(span.dur), slack.unwrap_or(origin.dur))
+                }
+                (None, None) => {
+                    unaligned.push(index);
+                    continue;
+                }
+            };
+            let pid = trace.life(span).pid;
+            items.push(Item { pid, side, tid: 0, start, end, invocation: number, doubt_ns, index });
         }
     }
     for (index, span) in trace.spans().iter().enumerate().filter(|(_, span)| !trace.is_grouped(span)) {
         match trace.is_device(span) {
-            false => items.push(item(index as u32, span.ts, None, None)),
+            false => items.push(host(index as u32, None)),
             true => unaligned.push(index as u32),
         }
     }
     let depth = |item: &Item| trace.spans()[item.index as usize].depth;
     items.sort_by_key(|item| {
-        (item.pid, item.device, item.tid, item.start, Reverse(item.end), depth(item), item.index)
+        (item.pid, item.side, item.tid, item.start, Reverse(item.end), depth(item), item.index)
     });
     items
 }
@@ -128,23 +152,26 @@ fn by_thread<W: Write>(json: &mut Json<W>, trace: &Trace, items: &[Item]) -> io:
         let pid = process[0].pid;
         metadata(json, "process_name", pid, 0, &process_name(trace, pid, process))?;
         let mut synthetic = process.iter().map(|item| item.tid).max().unwrap_or(0);
-        for track in process.chunk_by(|a, b| (a.device, a.tid) == (b.device, b.tid)) {
-            let (device, tid) = (track[0].device, track[0].tid);
+        for track in process.chunk_by(|a, b| (a.side, a.tid) == (b.side, b.tid)) {
+            let (side, tid) = (track[0].side, track[0].tid);
+            let name = match side {
+                Side::Host => format!("tid {tid}"),
+                Side::Aligned => {
+                    let error_ns = track.iter().map(|item| item.doubt_ns).max().unwrap_or(0);
+                    format!("device (clk=dev), placed to ±{error_ns} ns")
+                }
+                Side::Apart => "device (clk=dev), not aligned".to_owned(),
+            };
             let mut lanes = Nesting::default();
             let mut tids: Vec<u64> = Vec::new();
             for item in track {
                 let lane = lanes.place(item);
                 if lane == tids.len() {
-                    let own = lane == 0 && !device;
+                    let own = lane == 0 && side == Side::Host;
                     synthetic = if own { synthetic } else { synthetic.saturating_add(1) };
                     tids.push(if own { tid } else { synthetic });
-                    let name = match (device, lane) {
-                        (true, 0) => "device (clk=dev)".to_owned(),
-                        (true, _) => format!("device (clk=dev), lane {lane}"),
-                        (false, 0) => format!("tid {tid}"),
-                        (false, _) => format!("tid {tid}, lane {lane}"),
-                    };
-                    metadata(json, "thread_name", pid, tids[lane], &name)?;
+                    let lane_name = if lane == 0 { name.clone() } else { format!("{name}, lane {lane}") };
+                    metadata(json, "thread_name", pid, tids[lane], &lane_name)?;
                 }
                 thread_event(json, trace, item, tids[lane])?;
             }
@@ -230,18 +257,20 @@ fn metadata<W: Write>(json: &mut Json<W>, what: &str, pid: u64, tid: u64, name: 
 
 fn thread_event<W: Write>(json: &mut Json<W>, trace: &Trace, item: &Item, tid: u64) -> io::Result<()> {
     let span = &trace.spans()[item.index as usize];
-    event(json, trace, span, item.start, item.pid, tid, |json| {
-        if !item.device && tid != item.tid {
-            json.key("os_tid")?;
-            json.integer(item.tid)?;
+    event(json, trace, span, item.start..item.end, item.pid, tid, |json| {
+        match item.side {
+            Side::Host if tid == item.tid => return Ok(()),
+            Side::Host => {
+                json.key("os_tid")?;
+                return json.integer(item.tid);
+            }
+            Side::Aligned | Side::Apart => {
+                json.key("dev_ts_ns")?;
+                json.integer(span.ts)?;
+            }
         }
-        if let Some(slack) = item.slack_ns {
-            json.key("dev_ts_ns")?;
-            json.integer(span.ts)?;
-            json.key("slack_ns")?;
-            json.integer(slack)?;
-        }
-        Ok(())
+        json.key(if item.side == Side::Aligned { "error_ns" } else { "slack_ns" })?;
+        json.integer(item.doubt_ns)
     })
 }
 
@@ -250,7 +279,7 @@ fn event<W: Write>(
     json: &mut Json<W>,
     trace: &Trace,
     span: &Span,
-    start: i64,
+    place: Range<i64>,
     pid: u64,
     tid: u64,
     more: impl FnOnce(&mut Json<W>) -> io::Result<()>,
@@ -263,9 +292,9 @@ fn event<W: Write>(
         json.key("cat")?;
         json.text(if trace.is_device(span) { "device" } else { "host" })?;
         json.key("ts")?;
-        json.us(start)?;
+        json.us(place.start)?;
         json.key("dur")?;
-        json.us(span.dur)?;
+        json.us(place.end.saturating_sub(place.start))?;
         json.key("pid")?;
         json.integer(pid)?;
         json.key("tid")?;
@@ -333,7 +362,7 @@ fn by_invocation<W: Write>(json: &mut Json<W>, trace: &Trace) -> io::Result<usiz
         metadata(json, "thread_name", lane, 1, "device (clk=dev)")?;
         for span in trace.spans_of(invocation) {
             let tid = u64::from(trace.is_device(span));
-            event(json, trace, span, span.ts, lane, tid, |_| Ok(()))?;
+            event(json, trace, span, span.ts..span.end(), lane, tid, |_| Ok(()))?;
             spans += 1;
         }
     }

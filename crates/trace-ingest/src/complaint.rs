@@ -103,7 +103,7 @@ impl fmt::Display for Reason {
             Reason::OverlongAttributes => {
                 f.write_str("a [STRACE] record is followed by other text on its line")
             }
-            Reason::DamagedAnchor => f.write_str("a [CLOCK_ANCHOR] record is not whole"),
+            Reason::DamagedAnchor => f.write_str("a clock anchor record is not whole"),
             Reason::DamagedDropReport => f.write_str("a [HOSTLOG_DROPS] record is not whole"),
             Reason::InconsistentDropReport => {
                 f.write_str("the reasons of a [HOSTLOG_DROPS] record do not add up to its total")

@@ -11,9 +11,10 @@
 use crate::complaint::Reason;
 use memchr::{memchr, memchr2, memmem, memrchr};
 use simpler_record_format::{
-    CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, ClockAnchor, DROP_REPORT_MARKER, DropReport, ENVELOPE_START,
-    Input, RECORD_BYTES, RawEnvelope, RawSpan, RecordEnd, SPAN_FUNC, SPAN_MARKER, SPAN_WINDOW_BYTES,
-    SpanParse, parse_clock_anchor, parse_drop_report, parse_envelope, parse_span,
+    CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, ClockAnchor, DEVICE_ANCHOR_FUNC, DEVICE_ANCHOR_MARKER,
+    DROP_REPORT_MARKER, DeviceClockAnchor, DropReport, ENVELOPE_START, Input, RECORD_BYTES, RawEnvelope,
+    RawSpan, RecordEnd, SPAN_FUNC, SPAN_MARKER, SPAN_WINDOW_BYTES, SpanParse, parse_clock_anchor,
+    parse_device_anchor, parse_drop_report, parse_envelope, parse_span,
 };
 
 /// How far an envelope, an anchor or a drop report is looked for: twice the longest record.
@@ -33,6 +34,8 @@ pub enum Found<'a> {
     Span(RawSpan<'a>, Option<i64>),
     /// A clock anchor.
     Anchor(ClockAnchor),
+    /// A pair of readings of a device's counter and the host's clock.
+    DeviceAnchor(DeviceClockAnchor),
     /// A drop report.
     Drops(DropReport),
     /// Something that is no plain record.
@@ -70,7 +73,7 @@ struct Open {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// An envelope whose body is none of the three kinds for machines, so far.
+    /// An envelope whose body is none of the four kinds for machines, so far.
     Prose,
     /// A span record that is cut.
     Torn,
@@ -217,13 +220,22 @@ impl Line {
         if body.window().starts_with(DROP_REPORT_MARKER) {
             return len + self.drop_report(body, found);
         }
-        if envelope.func == CLOCK_ANCHOR_FUNC.as_bytes() && body.window().starts_with(CLOCK_ANCHOR_MARKER) {
-            self.settle(State::Done);
-            match parse_clock_anchor(bytes.window()) {
-                Some(anchor) => found(bytes.offset(), Found::Anchor(anchor)),
-                None => found(bytes.offset(), Found::Fault(Reason::DamagedAnchor)),
+        let anchor: Option<(&[u8], fn(&[u8]) -> Option<Found<'static>>)> = match envelope.func {
+            func if func == CLOCK_ANCHOR_FUNC.as_bytes() => {
+                Some((CLOCK_ANCHOR_MARKER, |bytes| parse_clock_anchor(bytes).map(Found::Anchor)))
             }
-            return len + CLOCK_ANCHOR_MARKER.len();
+            func if func == DEVICE_ANCHOR_FUNC.as_bytes() => {
+                Some((DEVICE_ANCHOR_MARKER, |bytes| parse_device_anchor(bytes).map(Found::DeviceAnchor)))
+            }
+            _ => None,
+        };
+        if let Some((marker, parse)) = anchor
+            && body.window().starts_with(marker)
+        {
+            self.settle(State::Done);
+            let anchor = parse(bytes.window());
+            found(bytes.offset(), anchor.unwrap_or(Found::Fault(Reason::DamagedAnchor)));
+            return len + marker.len();
         }
         len
     }

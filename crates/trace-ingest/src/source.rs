@@ -239,6 +239,7 @@ fn admit(
             }
         }
         Found::Anchor(anchor) => return builder.anchor(anchor),
+        Found::DeviceAnchor(anchor) => return builder.device_anchor(anchor),
         Found::Drops(report) => return builder.drop_report(&report),
         Found::JoinedLine => {
             builder.counts_mut().joined_lines += 1;

@@ -13,6 +13,7 @@ fn scan(bytes: impl AsRef<[u8]>) -> Vec<String> {
         found.push(match one {
             Found::Span(span, _) => format!("span {}", String::from_utf8_lossy(span.attrs)).trim().to_owned(),
             Found::Anchor(anchor) => format!("anchor {}", anchor.pid),
+            Found::DeviceAnchor(anchor) => format!("device anchor {} {}", anchor.pid, anchor.inv),
             Found::Drops(drops) => format!("drops {}", drops.total),
             Found::Fault(reason) => reason.kind().to_owned(),
             Found::JoinedLine => "joined".to_owned(),
@@ -115,6 +116,17 @@ fn a_wrong_field_is_malformed_and_said() {
 #[test]
 fn another_version_is_kept_apart() {
     assert_eq!(scan(format!("{ENVELOPE}{}\n", SPAN.replace("v=1", "v=2"))), ["unknown_version"]);
+}
+
+#[test]
+fn a_device_anchor_needs_its_own_envelope_and_nothing_behind() {
+    let anchor = "[DEV_CLOCK_ANCHOR] v=1 pid=7 inv=3 host_ns=1 dev_cyc=2 dev_freq=50 half_ns=4";
+    let envelope = "[mono_ns=1][T0x1][TIMING] clock.anchor: ";
+    assert_eq!(scan(format!("x{envelope}{anchor} \n")), ["device anchor 7 3"]);
+    assert_eq!(scan(format!("{anchor}\n")), [""; 0]);
+    assert_eq!(scan(format!("[mono_ns=1][T0x1][INFO] poll: {anchor}\n")), [""; 0]);
+    assert_eq!(scan(format!("{envelope}{anchor} and more\n")), ["damaged_anchor"]);
+    assert_eq!(scan(format!("{envelope}{anchor}")), ["damaged_anchor"], "the last number may be cut");
 }
 
 #[test]

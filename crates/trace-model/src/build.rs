@@ -11,7 +11,7 @@ use crate::tree::parents;
 use crate::vocabulary::Family;
 use hashbrown::HashTable;
 use rustc_hash::FxHashMap;
-use simpler_record_format::{ClockAnchor, DropReport, RawSpan};
+use simpler_record_format::{ClockAnchor, DeviceClockAnchor, DropReport, RawSpan};
 use std::sync::OnceLock;
 
 /// A span that claims to end this much later than its own record was made is impossible. The envelope's
@@ -121,6 +121,7 @@ pub struct TraceBuilder {
     lives: Vec<Life>,
     current_life: FxHashMap<u64, u32>,
     anchored_life: FxHashMap<(u64, Anchor), u32>,
+    device_anchors: Vec<(u32, DeviceClockAnchor)>,
     seen: HashTable<u64>,
     counts: Counts,
 }
@@ -193,6 +194,12 @@ impl TraceBuilder {
         self.anchored_life.insert((record.pid, anchor), life);
     }
 
+    /// Takes a pair of readings of a device's counter and the host's clock.
+    pub fn device_anchor(&mut self, record: DeviceClockAnchor) {
+        let life = self.life_of(record.pid);
+        self.device_anchors.push((life, record));
+    }
+
     /// Takes a drop report. Reports are cumulative, so the largest of a life counts.
     pub fn drop_report(&mut self, record: &DropReport) {
         let drops = Drops { total: record.total, by_reason: record.by_reason };
@@ -204,7 +211,10 @@ impl TraceBuilder {
     }
 
     /// The finished trace.
-    pub fn finish(self) -> Trace {
+    pub fn finish(mut self) -> Trace {
+        // By life, invocation and time; a file that was read twice holds each twice.
+        self.device_anchors.sort_unstable();
+        self.device_anchors.dedup();
         let mut trace = Trace {
             spans: self.spans,
             names: self.names,
@@ -213,6 +223,7 @@ impl TraceBuilder {
             threads: self.threads,
             lives: self.lives,
             counts: self.counts,
+            device_anchors: self.device_anchors,
             invocations: Vec::new(),
             grouped: Vec::new(),
             orphans: OnceLock::new(),
@@ -322,6 +333,8 @@ pub struct Trace {
     threads: Vec<(u32, u64)>,
     lives: Vec<Life>,
     counts: Counts,
+    /// By life, invocation and time.
+    pub(crate) device_anchors: Vec<(u32, DeviceClockAnchor)>,
     invocations: Vec<Invocation>,
     /// Indices into `spans`, the spans of each invocation together and in log order.
     grouped: Vec<u32>,

@@ -24,6 +24,7 @@
 //! assert_eq!(trace.callables()[0].roots[0].stats.mean_ns, 500);
 //! ```
 
+mod alignment;
 mod build;
 mod callable;
 mod external;
@@ -37,6 +38,7 @@ mod tree;
 mod vocabulary;
 mod warnings;
 
+pub use alignment::{Alignment, Moment, Placed};
 pub use build::{Admission, Anchor, Counts, Drops, Life, Trace, TraceBuilder};
 pub use callable::{Callable, Label, Named, decode_tie};
 pub use external::{ExternalName, Producer};

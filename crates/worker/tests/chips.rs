@@ -88,7 +88,7 @@ fn small() -> RuntimeConfig {
 }
 
 fn npu() -> std::sync::Arc<SimNpu> {
-    SimNpu::new(Profile::a2a3sim(), SimOptions { core_threads: Some(1) }).unwrap()
+    SimNpu::new(Profile::a2a3sim(), SimOptions { core_threads: Some(1), ..SimOptions::default() }).unwrap()
 }
 
 fn builder() -> (WorkerBuilder, Callable, SharedMemory) {

@@ -10,10 +10,10 @@ use simpler_record_format::frame::{
     FIRST_TEXT_BYTE, SPAN_FRAME, SPAN_TICKS_FRAME, TEXT_FRAME, TextFrame, encode_span_frame, render,
 };
 use simpler_record_format::{
-    ATTRS_BYTES, CLOCK_ANCHOR_MARKER, DROP_REPORT_MARKER, ENVELOPE_START, Envelope, Input, NAME_BYTES,
-    RECORD_BYTES, SPAN_MARKER, SPAN_WINDOW_BYTES, SpanFields, SpanParse, encode_clock_anchor,
-    encode_drop_report, encode_span, encode_text, parse_clock_anchor, parse_drop_report, parse_envelope,
-    parse_span, percent_decode,
+    ATTRS_BYTES, CLOCK_ANCHOR_MARKER, DEVICE_ANCHOR_FUNC, DEVICE_ANCHOR_MARKER, DROP_REPORT_MARKER,
+    ENVELOPE_START, Envelope, Input, NAME_BYTES, RECORD_BYTES, RawEnvelope, SPAN_MARKER, SPAN_WINDOW_BYTES,
+    SpanFields, SpanParse, encode_clock_anchor, encode_drop_report, encode_span, encode_text,
+    parse_clock_anchor, parse_device_anchor, parse_drop_report, parse_envelope, parse_span, percent_decode,
 };
 
 /// A complete span record: its numbers, name and attributes, and its length from the marker on.
@@ -195,6 +195,15 @@ fn check_span(bytes: &[u8]) {
 }
 
 fn check_anchor(bytes: &[u8]) {
+    if let Some(anchor) = parse_device_anchor(bytes) {
+        let (envelope, body) = parse_envelope(bytes).unwrap();
+        assert!(body.starts_with(DEVICE_ANCHOR_MARKER));
+        let mut out = [0; RECORD_BYTES];
+        let RawEnvelope { mono_ns, thread, level, .. } = envelope;
+        let envelope = Envelope { mono_ns, thread, level, func: DEVICE_ANCHOR_FUNC };
+        let len = encode_text(&mut out, &envelope, None, format_args!("{anchor}"));
+        assert_eq!(parse_device_anchor(&out[..len]), Some(anchor));
+    }
     let Some(anchor) = parse_clock_anchor(bytes) else { return };
     let (envelope, body) = parse_envelope(bytes).unwrap();
     assert!(body.starts_with(CLOCK_ANCHOR_MARKER));

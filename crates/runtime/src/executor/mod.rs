@@ -233,12 +233,12 @@ impl Drop for FinishGuard<'_> {
             self.thread.aicpu.event(self.thread.schedulers()).notify_one();
             return;
         }
-        let start = self.thread.cycles();
+        stamper.publish_tail_use();
+        let _teardown = stamper.scope(Phase::PostOrch, || self.thread.cycles());
         if let Some(graph) = &self.graph {
             graph.end_run();
         }
         run.executor.orchestrator().builder.clear();
-        stamper.stamp(Phase::PostOrch, start, self.thread.cycles());
     }
 }
 
@@ -255,6 +255,8 @@ impl AicpuProgram for RunProgram {
         // SAFETY: the host has allocated the buffer for `launched` threads, and touches it again only after it has
         // joined this launch.
         let stamper = unsafe { PhaseStamper::new(self.phase_buffer as *mut u8, launched, index) };
+        // On every path, and after everything else of this thread.
+        let _wall = stamper.scope_from(Phase::RunWall, entered, || aicpu.cycles());
         let thread = Thread { run: self, aicpu, index, stamper };
         // SAFETY: the host has allocated the arena with this layout, uploaded its image, and leaves it to this
         // program until it has joined the launch.

@@ -57,6 +57,7 @@ pub(crate) fn add(builder: &mut TraceBuilder, line: &Line) -> Admission {
     builder.span(&record, line.mono_ns)
 }
 
+#[allow(dead_code, reason = "a test may build its trace by hand")]
 pub(crate) fn trace<'a>(lines: impl IntoIterator<Item = &'a Line>) -> Trace {
     let mut builder = TraceBuilder::new();
     for line in lines {
