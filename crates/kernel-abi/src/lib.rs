@@ -14,3 +14,5 @@ pub use orchestration::*;
 pub const KERNEL_HEADER: &str = include_str!("../include/simpler/kernel.h");
 /// The text of `simpler/orchestration.h`.
 pub const ORCHESTRATION_HEADER: &str = include_str!("../include/simpler/orchestration.h");
+/// The text of `simpler/orchestration.hpp`.
+pub const ORCHESTRATION_CPP_HEADER: &str = include_str!("../include/simpler/orchestration.hpp");

@@ -71,6 +71,23 @@ pub struct SimplerTaskArg {
     pub arg_use: u64,
 }
 
+/// Bit of [`SimplerTask::attrs`]: successors may start before the task has finished.
+pub const TASK_EARLY_RESOLVE: u8 = 1 << 0;
+/// Bit of [`SimplerTask::attrs`]: all blocks start together.
+pub const TASK_SYNC_START: u8 = 1 << 1;
+/// Bit of [`SimplerTask::attrs`]: the task may be skipped.
+pub const TASK_PREDICATE: u8 = 1 << 2;
+/// Bit of [`SimplerTask::attrs`]: the task is timed in the slot of bits 4 to 7.
+pub const TASK_TIMED: u8 = 1 << 3;
+/// Where the slot's bits begin.
+pub const TASK_SLOT_SHIFT: u32 = 4;
+/// The highest slot.
+pub const TASK_TIMING_SLOT_MAX: i32 = 15;
+/// What [`SimplerTask::timing_slot`] is of a task that is not timed.
+pub const TASK_TIMING_SLOT_NONE: i32 = -1;
+/// Bit of [`SimplerTask::argument_error`]: a slot was refused.
+pub const ARGUMENT_TIMING_SLOT: u8 = 1 << 0;
+
 /// A task to submit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +108,62 @@ pub struct SimplerTask {
     pub arg_count: u32,
     /// Number of scalars.
     pub scalar_count: u32,
+    /// `dep_count` ids of earlier tasks to wait for, besides those that follow from the tensors.
+    pub deps: *const i64,
+    /// Number of ids.
+    pub dep_count: u32,
+    /// `TASK_*` bits.
+    pub attrs: u8,
+    /// `ARGUMENT_*` bits: what a setter has refused.
+    pub argument_error: u8,
+    /// Zero.
+    pub reserved: [u8; 2],
+}
+
+impl SimplerTask {
+    /// A task without kernels, arguments or attributes.
+    pub const fn new() -> Self {
+        Self {
+            struct_size: size_of::<Self>() as u32,
+            aic: NO_KERNEL,
+            aiv0: NO_KERNEL,
+            aiv1: NO_KERNEL,
+            args: core::ptr::null(),
+            scalars: core::ptr::null(),
+            arg_count: 0,
+            scalar_count: 0,
+            deps: core::ptr::null(),
+            dep_count: 0,
+            attrs: 0,
+            argument_error: 0,
+            reserved: [0; 2],
+        }
+    }
+
+    /// Times the task in slot 0 to 15. Any other number is remembered as an argument error, which fails the submit,
+    /// and the slot stays as it was.
+    pub const fn set_task_timing_slot(&mut self, id: i32) {
+        if id < 0 || id > TASK_TIMING_SLOT_MAX {
+            self.argument_error |= ARGUMENT_TIMING_SLOT;
+            return;
+        }
+        self.attrs = self.attrs & (TASK_TIMED - 1) | TASK_TIMED | (id as u8) << TASK_SLOT_SHIFT;
+    }
+
+    /// The slot that the task is timed in, or [`TASK_TIMING_SLOT_NONE`].
+    pub const fn task_timing_slot(&self) -> i32 {
+        if self.attrs & TASK_TIMED == 0 {
+            TASK_TIMING_SLOT_NONE
+        } else {
+            (self.attrs >> TASK_SLOT_SHIFT) as i32
+        }
+    }
+}
+
+impl Default for SimplerTask {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 /// Arguments of the chip entry.

@@ -36,7 +36,8 @@ fn facts() -> Vec<(String, u64)> {
     layout!(SimplerTaskArg { tensor as tensor, arg_use as use });
     layout!(SimplerTask {
         struct_size as struct_size, aic as aic, aiv0 as aiv0, aiv1 as aiv1, args as args, scalars as scalars,
-        arg_count as arg_count, scalar_count as scalar_count,
+        arg_count as arg_count, scalar_count as scalar_count, deps as deps, dep_count as dep_count,
+        attrs as attrs, argument_error as argument_error, reserved as reserved,
     });
     layout!(SimplerChipArgs {
         tensors as tensors, scalars as scalars, tensor_count as tensor_count, scalar_count as scalar_count,
@@ -69,6 +70,14 @@ fn facts() -> Vec<(String, u64)> {
         ("SIMPLER_INOUT", ArgUse::InOut as u64),
         ("SIMPLER_OUTPUT_EXISTING", ArgUse::OutputExisting as u64),
         ("SIMPLER_NO_DEP", ArgUse::NoDep as u64),
+        ("SIMPLER_TASK_EARLY_RESOLVE", u64::from(TASK_EARLY_RESOLVE)),
+        ("SIMPLER_TASK_SYNC_START", u64::from(TASK_SYNC_START)),
+        ("SIMPLER_TASK_PREDICATE", u64::from(TASK_PREDICATE)),
+        ("SIMPLER_TASK_TIMED", u64::from(TASK_TIMED)),
+        ("SIMPLER_TASK_SLOT_SHIFT", u64::from(TASK_SLOT_SHIFT)),
+        ("SIMPLER_TASK_TIMING_SLOT_MAX", TASK_TIMING_SLOT_MAX as u64),
+        ("SIMPLER_TASK_TIMING_SLOT_NONE", i64::from(TASK_TIMING_SLOT_NONE) as u64),
+        ("SIMPLER_ARGUMENT_TIMING_SLOT", u64::from(ARGUMENT_TIMING_SLOT)),
         ("SIMPLER_AIC", CoreKind::Aic as u64),
         ("SIMPLER_AIV", CoreKind::Aiv as u64),
     ] {

@@ -6,8 +6,12 @@
  *                                   const SimplerChipArgs *args);
  *     int aicpu_orchestration_config(SimplerOrchestrationConfig *config);   (optional)
  *
- * The entry runs once per run on the orchestrator's thread, submits tasks and returns 0, or any other
- * value to fail the run. Tasks start while it still submits. All calls of the table belong to that thread.
+ * The entry runs once per run, submits tasks and returns 0, or any other value to fail the run. Where it runs is
+ * the runtime's business: tensormap_and_ringbuffer runs it on the orchestrator's AICPU thread, and tasks start while it
+ * still submits; host_build_graph runs it on the host, and no task starts before it has returned. All calls of the
+ * table belong to the thread that runs it.
+ *
+ * C++ has the same in simpler/orchestration.hpp.
  */
 #ifndef SIMPLER_ORCHESTRATION_H
 #define SIMPLER_ORCHESTRATION_H
@@ -45,6 +49,21 @@ typedef struct SimplerTaskArg {
     uint64_t use;          /* SIMPLER_INPUT .. SIMPLER_NO_DEP */
 } SimplerTaskArg;
 
+/* Bits of SimplerTask.attrs. All zero is a task without any. */
+enum {
+    SIMPLER_TASK_EARLY_RESOLVE = 1 << 0,
+    SIMPLER_TASK_SYNC_START = 1 << 1,
+    SIMPLER_TASK_PREDICATE = 1 << 2,
+    SIMPLER_TASK_TIMED = 1 << 3, /* the slot is in bits 4 to 7 */
+    SIMPLER_TASK_SLOT_SHIFT = 4
+};
+
+#define SIMPLER_TASK_TIMING_SLOT_NONE (-1)
+#define SIMPLER_TASK_TIMING_SLOT_MAX 15
+
+/* Bits of SimplerTask.argument_error: what a setter has refused. Not 0 makes submit_task fail with error 5. */
+enum { SIMPLER_ARGUMENT_TIMING_SLOT = 1 << 0 };
+
 typedef struct SimplerTask {
     uint32_t struct_size; /* sizeof(SimplerTask) */
     int32_t aic;          /* index in the callable's kernel list, or SIMPLER_NO_KERNEL */
@@ -54,7 +73,31 @@ typedef struct SimplerTask {
     const uint64_t *scalars;
     uint32_t arg_count;
     uint32_t scalar_count;
+    const int64_t *deps; /* ids of earlier tasks of this run to wait for, besides those that follow from args */
+    uint32_t dep_count;
+    uint8_t attrs;          /* set by simpler_task_set_timing_slot */
+    uint8_t argument_error; /* set by it as well */
+    uint8_t reserved[2];    /* zero */
 } SimplerTask;
+
+/* Times the task in slot 0 to 15: the log then holds the span ...device_wall.task_slot_<id>, from the task's
+ * dispatch to its finish as the schedulers see them. Tasks that share a slot give one window, from the first
+ * dispatch to the last finish. SIMPLER_TASK_TIMING_SLOT_NONE is no slot of a task and refused like any other
+ * number: the slot stays as it was, and submit_task fails with error 5. */
+static inline void simpler_task_set_timing_slot(SimplerTask *task, int32_t id) {
+    if (id < 0 || id > SIMPLER_TASK_TIMING_SLOT_MAX) {
+        task->argument_error |= SIMPLER_ARGUMENT_TIMING_SLOT;
+        return;
+    }
+    task->attrs = (uint8_t)((task->attrs & (SIMPLER_TASK_TIMED - 1)) | SIMPLER_TASK_TIMED |
+                            (uint32_t)id << SIMPLER_TASK_SLOT_SHIFT);
+}
+
+/* The slot that the task is timed in, or SIMPLER_TASK_TIMING_SLOT_NONE. */
+static inline int32_t simpler_task_timing_slot(const SimplerTask *task) {
+    return task->attrs & SIMPLER_TASK_TIMED ? task->attrs >> SIMPLER_TASK_SLOT_SHIFT
+                                            : SIMPLER_TASK_TIMING_SLOT_NONE;
+}
 
 typedef struct SimplerChipArgs {
     const SimplerTensor *tensors;
