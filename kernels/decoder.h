@@ -149,8 +149,9 @@ static inline uint64_t layer_offset(const Decoder *decoder, uint64_t layer, int 
 /* 0, or a negative error code. */
 static inline int64_t submit(const Decoder *decoder, int core, int32_t kernel, const SimplerTaskArg *args,
                              uint32_t arg_count, const uint64_t *scalars, uint32_t scalar_count) {
-    SimplerTask task = {sizeof task, SIMPLER_NO_KERNEL, SIMPLER_NO_KERNEL, SIMPLER_NO_KERNEL,
-                        args,        scalars,           arg_count,         scalar_count};
+    SimplerTask task = simpler_task(args, arg_count);
+    task.scalars = scalars;
+    task.scalar_count = scalar_count;
     if (core == SIMPLER_AIC) task.aic = kernel;
     else task.aiv0 = kernel;
     int64_t id = decoder->api->submit_task(decoder->run, &task);

@@ -14,7 +14,7 @@ use serde_json::json;
 use simpler_decoder::{DeviceBuffers, Model, Session, SessionConfig, callables};
 use simpler_kernel_compiler::{CallableObjects, Compiler};
 use simpler_log_abi::Threshold;
-use simpler_runtime::CallableImage;
+use simpler_runtime::{CallableImage, GraphRuntime, RuntimeConfig};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 use simpler_trace_export::{chrome, text};
 use simpler_trace_ingest::{Reading, Source, read};
@@ -65,7 +65,7 @@ pub(crate) struct Demo {
     /// The platform of each chip
     #[arg(long, value_enum, default_value = "a2a3sim")]
     platform: Platform,
-    /// The graph runtime: tmr builds the graph on the device while it runs
+    /// The graph runtime: tmr builds the graph on the device while it runs, hbg on the host before
     #[arg(long, value_enum, default_value = "tmr")]
     runtime: Runtime,
     /// Where to write; a folder that an earlier demo made is replaced, any other must be empty
@@ -82,12 +82,14 @@ pub(crate) struct Demo {
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Platform {
     A2a3sim,
+    A5sim,
 }
 
 impl Platform {
     fn profile(self) -> Profile {
         match self {
             Self::A2a3sim => Profile::a2a3sim(),
+            Self::A5sim => Profile::a5sim(),
         }
     }
 }
@@ -96,6 +98,17 @@ impl Platform {
 enum Runtime {
     /// tensormap_and_ringbuffer.
     Tmr,
+    /// host_build_graph.
+    Hbg,
+}
+
+impl Runtime {
+    fn graph_runtime(self) -> GraphRuntime {
+        match self {
+            Self::Tmr => GraphRuntime::TensorMapAndRingBuffer,
+            Self::Hbg => GraphRuntime::HostBuildGraph,
+        }
+    }
 }
 
 impl Demo {
@@ -193,9 +206,9 @@ impl Demo {
         let mut builder = Worker::builder(3);
         builder.chips(self.chips);
         let profile = self.platform.profile();
-        match self.runtime {
-            Runtime::Tmr => builder.platform(move |_| SimNpu::new(profile.clone(), SimOptions::default())),
-        };
+        let config =
+            RuntimeConfig { graph_runtime: self.runtime.graph_runtime(), ..RuntimeConfig::default() };
+        builder.chip(config, move |_| SimNpu::new(profile.clone(), SimOptions::default()));
         builder.log(LogSetup { threshold: Threshold::TIMING, directory: Some(log_dir.to_owned()) });
         let [prefill, decode] = compiled else {
             bail!("the decoder has {} callables, not two", compiled.len())

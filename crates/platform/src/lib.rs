@@ -6,11 +6,15 @@
 //! assumes that device memory is host memory, but for one thing that holds on both: code that runs on the
 //! AICPU dereferences device addresses directly.
 
+mod host_object;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use simpler_kernel_abi::SimplerKernelArgs;
 use simpler_relax::EventCount;
+
+pub use host_object::HostObject;
 
 /// An address in device memory; 0 is null.
 #[repr(transparent)]

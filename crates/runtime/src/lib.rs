@@ -1,12 +1,14 @@
 //! simpler_run: bind, runner_run, validate, over the task graph and its executor.
 //!
 //! A [`ChipRuntime`] owns one device. It is given callables ([`CallableImage`]: an orchestration and its kernels) and
-//! runs them: the orchestration runs on a device thread and submits tasks, tasks wait for each other by the tensor
+//! runs them: the orchestration runs and submits tasks, tasks wait for each other by the tensor
 //! regions that they read and write, schedulers give them to cores. Each run explains itself in the log: a tree of
 //! host spans, and below it the device's own windows ([`names`]).
 //!
 //! - [`run`](ChipRuntime::run) is the host's side; `executor` is what runs on the device's control threads;
-//!   [`graph`] is what they share; `operations` is the table that an orchestration calls.
+//!   [`graph`] is what they share; `orchestration` and `operations` are the object that is called and the table that it
+//!   calls. Where it runs is the choice of [`GraphRuntime`]: on a device thread while its tasks already run, or, by
+//!   `host_graph`, on the host before the launch.
 //! - [`recording`] runs an orchestration without a device, for benchmarks that want the same tasks in a plain loop.
 //!
 //! The device is known only through `simpler-platform`; which one it is, is the caller's choice.
@@ -22,12 +24,16 @@ mod executor;
 pub mod graph;
 mod hid;
 #[cfg(not(loom))]
+mod host_graph;
+#[cfg(not(loom))]
 mod image;
 #[cfg(not(loom))]
 mod log_binding;
 pub mod names;
 #[cfg(not(loom))]
 mod operations;
+#[cfg(not(loom))]
+mod orchestration;
 #[cfg(not(loom))]
 pub mod recording;
 #[cfg(not(loom))]
@@ -42,6 +48,6 @@ pub use hid::hid;
 pub use image::{CallableImage, KernelImage};
 #[cfg(not(loom))]
 pub use run::{
-    CallableId, ChipArg, ChipRuntime, RunArgs, RunError, RuntimeConfig, SCHEDULER_TIMEOUT,
+    CallableId, ChipArg, ChipRuntime, GraphRuntime, RunArgs, RunError, RuntimeConfig, SCHEDULER_TIMEOUT,
     SCHEDULER_TIMEOUT_ENV,
 };

@@ -13,6 +13,10 @@ pub struct SpanNames {
     pub bind_args: &'static str,
     /// The runtime arena.
     pub bind_prebuilt: &'static str,
+    /// The orchestration, where it runs on the host.
+    pub bind_host_orch: &'static str,
+    /// The graph that it has built, on its way to the device.
+    pub bind_graph_upload: &'static str,
     /// Launch to the end of drain.
     pub runner_run: &'static str,
     /// Copy-back and release.
@@ -45,6 +49,8 @@ macro_rules! span_names {
             bind: concat!($root, ".bind"),
             bind_args: concat!($root, ".bind.args"),
             bind_prebuilt: concat!($root, ".bind.prebuilt"),
+            bind_host_orch: concat!($root, ".bind.host_orch"),
+            bind_graph_upload: concat!($root, ".bind.graph_upload"),
             runner_run: concat!($root, ".runner_run"),
             validate: concat!($root, ".validate"),
             device: [

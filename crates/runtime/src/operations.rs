@@ -7,9 +7,11 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use simpler_device_phase::{TASK_SLOTS, TaskAttrs};
 use simpler_kernel_abi::{
-    ArgUse, CoreKind, NO_KERNEL, SimplerOrchestrationApi, SimplerRun, SimplerTask, SimplerTaskArg,
-    TASK_SCALARS_MAX, TASK_TENSORS_MAX,
+    ARGUMENT_TIMING_SLOT, ArgUse, CoreKind, NO_KERNEL, SimplerOrchestrationApi, SimplerRun, SimplerTask,
+    SimplerTaskArg, TASK_EARLY_RESOLVE, TASK_PREDICATE, TASK_SCALARS_MAX, TASK_SLOT_SHIFT, TASK_SYNC_START,
+    TASK_TENSORS_MAX, TASK_TIMED, TASK_TIMING_SLOT_MAX,
 };
 use simpler_log_abi::Level;
 
@@ -30,7 +32,21 @@ pub(crate) struct CheckedTask<'a> {
     pub(crate) arguments: &'a mut [TaskArg],
     /// Its scalars.
     pub(crate) scalars: &'a [u64],
+    /// Earlier tasks that it waits for, besides those that follow from its tensors; not checked yet.
+    pub(crate) deps: &'a [i64],
+    /// How it is scheduled and timed.
+    pub(crate) attrs: TaskAttrs,
 }
+
+// The byte of the header is the byte of the scheduler.
+const _: () = assert!(
+    TASK_EARLY_RESOLVE == TaskAttrs::EARLY_RESOLVE
+        && TASK_SYNC_START == TaskAttrs::SYNC_START
+        && TASK_PREDICATE == TaskAttrs::PREDICATE
+        && TASK_TIMED == TaskAttrs::IS_TIMED
+        && TASK_SLOT_SHIFT == TaskAttrs::SLOT_SHIFT
+        && TASK_TIMING_SLOT_MAX as usize + 1 == TASK_SLOTS
+);
 
 /// What stands behind the table.
 pub(crate) trait Operations {
@@ -111,6 +127,7 @@ fn check_and_submit<O: Operations>(
         )));
     }
     let kernel = checked_kernel(operations, task)?;
+    let attrs = checked_attrs(task)?;
     let count = task.arg_count as usize;
     if count > TASK_TENSORS_MAX || (count != 0 && task.args.is_null()) {
         return Err(invalid(format_args!(
@@ -127,6 +144,14 @@ fn check_and_submit<O: Operations>(
     let raw = unsafe { elements(task.args, count) };
     // SAFETY: as above, for `scalar_count` values.
     let scalars = unsafe { elements(task.scalars, scalar_count) };
+    if task.dep_count != 0 && task.deps.is_null() {
+        return Err(invalid(format_args!(
+            "submit_task: {} tasks to wait for at a null address",
+            task.dep_count
+        )));
+    }
+    // SAFETY: as above, for `dep_count` ids.
+    let deps = unsafe { elements(task.deps, task.dep_count as usize) };
     for (index, SimplerTaskArg { tensor, arg_use }) in raw.iter().enumerate() {
         let arg_use = ArgUse::from_raw(*arg_use)
             .ok_or_else(|| invalid(format_args!("submit_task: tensor {index} has use {arg_use}")))?;
@@ -135,7 +160,7 @@ fn check_and_submit<O: Operations>(
             .ok_or_else(|| invalid(format_args!("submit_task: tensor {index} is null")))?;
         arguments.push(TaskArg { tensor: *tensor, arg_use });
     }
-    let id = operations.submit(CheckedTask { kernel, arguments, scalars })?;
+    let id = operations.submit(CheckedTask { kernel, arguments, scalars, deps, attrs })?;
     for (argument, raw) in arguments.iter().zip(raw) {
         if argument.arg_use == ArgUse::Output {
             // SAFETY: not null, see the loop above; an output is the caller's to be written.
@@ -145,6 +170,25 @@ fn check_and_submit<O: Operations>(
         }
     }
     Ok(id)
+}
+
+/// The attributes of a task, unless a setter has refused something or they ask for what this runtime has not.
+fn checked_attrs(task: &SimplerTask) -> Result<TaskAttrs, GraphError> {
+    if task.argument_error & ARGUMENT_TIMING_SLOT != 0 {
+        return Err(invalid(format_args!(
+            "submit_task: a task-timing slot was set that is not one of 0 to {TASK_TIMING_SLOT_MAX}"
+        )));
+    }
+    if task.argument_error != 0 {
+        return Err(invalid(format_args!("submit_task: argument_error is {:#x}", task.argument_error)));
+    }
+    let unknown = task.attrs & (TASK_EARLY_RESOLVE | TASK_SYNC_START | TASK_PREDICATE);
+    if unknown != 0 {
+        return Err(invalid(format_args!(
+            "submit_task: attributes {unknown:#x} (early resolve, sync-start, predicate) are not known to this runtime"
+        )));
+    }
+    Ok(TaskAttrs::from_bits(task.attrs))
 }
 
 /// The one kernel of a task. Tasks of several kernels, or of none, are for a later version of this table.

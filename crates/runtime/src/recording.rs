@@ -4,7 +4,6 @@
 //! their memory and their dependencies are the run's own; a task's *stage* is the length of the longest chain of
 //! dependencies before it, and the tasks of one stage may run in any order.
 
-use std::cell::UnsafeCell;
 use std::path::Path;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -17,12 +16,13 @@ use simpler_log_abi::BINDER;
 use simpler_platform::Profile;
 
 use crate::code;
-use crate::executor::CORES_PER_CLUSTER;
 use crate::graph::arena::{ArenaLayout, Graph};
-use crate::graph::builder::{Builder, TaskArg};
-use crate::graph::{GraphError, Limits, OUTPUT_ALIGNMENT};
+use crate::graph::builder::{Builder, NewTask, TaskArg};
+use crate::graph::host_arena::HostArena;
+use crate::graph::{GraphError, Limits};
 use crate::log_binding::bind_log;
 use crate::operations::{self, CheckedTask, Operations};
+use crate::orchestration::CORES_PER_CLUSTER;
 use crate::run::RunError;
 
 /// A recorded task.
@@ -93,7 +93,7 @@ impl HostCallable {
         tensors: &[SimplerTensor],
         scalars: &[u64],
     ) -> Result<Recording, RunError> {
-        let memory = HostArena::new(ArenaLayout::new(limits, profile.cores())?);
+        let memory = HostArena::whole(ArenaLayout::new(limits, profile.cores())?);
         let mut recorder = Recorder {
             callable: self,
             clusters: profile.clusters as u32,
@@ -176,45 +176,6 @@ impl Recording {
     }
 }
 
-/// An arena in this process's memory.
-#[derive(Debug)]
-struct HostArena {
-    layout: ArenaLayout,
-    memory: Box<[UnsafeCell<AlignedBlock>]>,
-}
-
-// SAFETY: the memory is used through graph views only, and those may be used by several threads.
-unsafe impl Sync for HostArena {}
-
-/// What an arena's memory is made of.
-#[repr(C, align(1024))]
-#[derive(Debug)]
-struct AlignedBlock([u8; OUTPUT_ALIGNMENT as usize]);
-
-const _: () = assert!(align_of::<AlignedBlock>() as u64 == OUTPUT_ALIGNMENT);
-
-impl HostArena {
-    fn new(layout: ArenaLayout) -> Self {
-        let blocks = layout.total_bytes().div_ceil(size_of::<AlignedBlock>());
-        let image = layout.image();
-        let block = |index: usize| {
-            let mut bytes = [0; OUTPUT_ALIGNMENT as usize];
-            let rest = image.get(index * bytes.len()..).unwrap_or_default();
-            let taken = rest.len().min(bytes.len());
-            bytes[..taken].copy_from_slice(&rest[..taken]);
-            UnsafeCell::new(AlignedBlock(bytes))
-        };
-        Self { layout, memory: (0..blocks).map(block).collect() }
-    }
-
-    fn graph(&self) -> Graph<'_> {
-        let base = self.memory.as_ptr() as u64;
-        // SAFETY: the memory has the layout's size, alignment and image, lives as long as the view, may be written
-        // through a shared reference, and is used through such views only.
-        unsafe { Graph::attach(base, &self.layout) }.expect("the image of this layout was written in `new`")
-    }
-}
-
 /// What stands behind the recording table.
 struct Recorder<'a> {
     callable: &'a HostCallable,
@@ -241,15 +202,17 @@ impl Operations for Recorder<'_> {
 
     fn submit(&mut self, task: CheckedTask<'_>) -> Result<u32, GraphError> {
         let kind = self.callable.kernels[task.kernel].1;
-        let submitted =
-            self.builder.submit(&self.graph, task.kernel as u64, kind, task.arguments, task.scalars)?;
+        let CheckedTask { arguments, scalars, deps, attrs, .. } = task;
+        let new =
+            NewTask { kernel: task.kernel as u64, kind, arguments: &mut *arguments, scalars, deps, attrs };
+        let submitted = self.builder.submit(&self.graph, new)?;
         let predecessors = self.builder.predecessors().to_vec();
         let before = predecessors.iter().map(|before| self.tasks[*before as usize].stage + 1).max();
         self.tasks.push(RecordedTask {
             kernel: task.kernel,
             kind,
-            tensors: task.arguments.iter().map(|argument| argument.tensor).collect(),
-            scalars: task.scalars.to_vec(),
+            tensors: arguments.iter().map(|argument| argument.tensor).collect(),
+            scalars: scalars.to_vec(),
             predecessors,
             stage: before.unwrap_or(0),
         });

@@ -16,24 +16,39 @@ use simpler_platform::{DeviceAddr, Platform, PlatformError};
 
 use crate::clock_anchor::{self, ANCHOR_INTERVAL};
 use crate::code;
-use crate::executor::{CALLABLES_MAX, Callable, Executor, Kernel, RunProgram};
+use crate::executor::{Executor, RunProgram};
 use crate::graph::arena::ArenaLayout;
 use crate::graph::{GraphError, Limits};
+use crate::host_graph::HostGraph;
 use crate::image::CallableImage;
 use crate::names::{SIMPLER_RUN, SpanNames};
+use crate::orchestration::{CALLABLES_MAX, Callable, Kernel};
 
 /// How long a run may make no progress (RUNTIME §2.3).
 pub const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Overrides [`SCHEDULER_TIMEOUT`], in milliseconds; read once per [`ChipRuntime`].
 pub const SCHEDULER_TIMEOUT_ENV: &str = "SIMPLER_SCHEDULER_TIMEOUT_MS";
-/// One orchestrator, and as many schedulers as a set of them has bits (`Graph::idle_schedulers`).
-const AICPU_THREADS: RangeInclusive<usize> = 2..=1 + u32::BITS as usize;
+/// As many as a set of them has bits (`Graph::idle_schedulers`).
+const SCHEDULERS: RangeInclusive<usize> = 1..=u32::BITS as usize;
 /// Where each staged argument starts (RUNTIME §2.2).
 const STAGING_ALIGNMENT: usize = 1024;
+
+/// Where the graph of a run is built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GraphRuntime {
+    /// tensormap_and_ringbuffer: on an AICPU thread, while the others already drain it.
+    #[default]
+    TensorMapAndRingBuffer,
+    /// host_build_graph: on the host, in bind; every AICPU thread schedules. The device stamps its wall and the task
+    /// slots, and no other phase.
+    HostBuildGraph,
+}
 
 /// How a chip is to run.
 #[derive(Clone, Debug)]
 pub struct RuntimeConfig {
+    /// Where graphs are built.
+    pub graph_runtime: GraphRuntime,
     /// What a run may use.
     pub limits: Limits,
     /// The words of its spans.
@@ -44,7 +59,12 @@ pub struct RuntimeConfig {
 
 impl Default for RuntimeConfig {
     fn default() -> Self {
-        Self { limits: Limits::default(), names: &SIMPLER_RUN, scheduler_timeout: SCHEDULER_TIMEOUT }
+        Self {
+            graph_runtime: GraphRuntime::default(),
+            limits: Limits::default(),
+            names: &SIMPLER_RUN,
+            scheduler_timeout: SCHEDULER_TIMEOUT,
+        }
     }
 }
 
@@ -108,6 +128,7 @@ impl From<GraphError> for RunError {
 // FORK: a forked child must make its own: the device's threads are not there.
 pub struct ChipRuntime {
     platform: Arc<dyn Platform>,
+    graph_runtime: GraphRuntime,
     names: &'static SpanNames,
     timeout: Duration,
     layout: ArenaLayout,
@@ -121,6 +142,7 @@ struct State {
     callables: Vec<Arc<Callable>>,
     staging: Option<DeviceBuffer>,
     arena: Option<CachedArena>,
+    host_graph: Option<HostGraph>,
     phases: Option<PhaseBuffer>,
     leases: Vec<Lease>,
 }
@@ -169,17 +191,21 @@ impl ChipRuntime {
     /// A runtime over a device.
     ///
     /// # Errors
-    /// Code −5 when the limits make no arena, or the platform's AICPU threads no orchestrator and schedulers.
+    /// Code −5 when the limits make no arena, or the platform's AICPU threads no schedulers (and, where the graph is
+    /// built on the device, no orchestrator).
     pub fn new(platform: Arc<dyn Platform>, config: RuntimeConfig) -> Result<Self, RunError> {
         let threads = platform.profile().aicpu_logical;
-        if !AICPU_THREADS.contains(&threads) {
-            let (min, max) = (AICPU_THREADS.start(), AICPU_THREADS.end());
+        let schedulers = schedulers(config.graph_runtime, threads);
+        if !schedulers.is_some_and(|schedulers| SCHEDULERS.contains(&schedulers)) {
+            let others = threads - schedulers.unwrap_or(threads);
+            let (min, max) = (SCHEDULERS.start() + others, SCHEDULERS.end() + others);
             return Err(RunError::invalid(format!("{threads} AICPU threads: a run needs {min} to {max}")));
         }
         let layout = ArenaLayout::new(config.limits, platform.profile().cores())?;
         let timeout = std::env::var_os(SCHEDULER_TIMEOUT_ENV);
         Ok(Self {
             platform,
+            graph_runtime: config.graph_runtime,
             names: config.names,
             timeout: timeout_from_env(timeout.as_deref()).unwrap_or(config.scheduler_timeout),
             layout,
@@ -275,7 +301,7 @@ impl ChipRuntime {
 
         let bound = {
             let _span = span!(self.names.bind);
-            self.bind(&mut state, args)
+            self.bind(&mut state, &callable, args)
         };
         let outcome = bound.and_then(|bound| {
             let _span = span!(self.names.runner_run);
@@ -301,7 +327,7 @@ impl ChipRuntime {
         emission_enabled(cfg!(feature = "host-strace"), device_spans_env(), visible)
     }
 
-    fn bind(&self, state: &mut State, args: &RunArgs) -> Result<Bound, RunError> {
+    fn bind(&self, state: &mut State, callable: &Callable, args: &RunArgs) -> Result<Bound, RunError> {
         let tensors = {
             let _span = span!(self.names.bind_args, ntensor = args.tensors.len());
             self.bind_args(state, args)?
@@ -310,6 +336,15 @@ impl ChipRuntime {
             let _span = span!(self.names.bind_prebuilt);
             self.bind_prebuilt(state)?
         };
+        if self.graph_runtime == GraphRuntime::HostBuildGraph {
+            let host_graph = state.host_graph.get_or_insert_with(|| HostGraph::new(self.layout));
+            {
+                let _span = span!(self.names.bind_host_orch);
+                host_graph.build(self.platform.profile(), callable, arena, &tensors, &args.scalars)?;
+            }
+            let _span = span!(self.names.bind_graph_upload);
+            host_graph.upload(&*self.platform, arena)?;
+        }
         Ok(Bound { arena, tensors })
     }
 
@@ -424,6 +459,7 @@ impl ChipRuntime {
             self.platform.copy_to_device(phases.addr, &phases.reset_image)?;
         }
         let program = RunProgram {
+            graph_runtime: self.graph_runtime,
             executor: self.executor.clone(),
             callable: callable.clone(),
             profile: self.platform.profile().clone(),
@@ -584,6 +620,14 @@ impl Drop for ChipRuntime {
             // A device that refuses to free is going away itself.
             let _ = self.platform.release(addr);
         }
+    }
+}
+
+/// How many of a run's AICPU threads schedule; None if none is left to.
+pub(crate) fn schedulers(graph_runtime: GraphRuntime, threads: usize) -> Option<usize> {
+    match graph_runtime {
+        GraphRuntime::TensorMapAndRingBuffer => threads.checked_sub(1),
+        GraphRuntime::HostBuildGraph => Some(threads),
     }
 }
 

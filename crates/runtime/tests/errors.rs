@@ -154,44 +154,46 @@ fn fault(chip: &ChipRuntime, fault: u64, count: u64) -> RunError {
 
 #[test]
 fn invalid_tasks_are_code_5_and_say_what_is_wrong() {
-    let chip = small_chip();
-    for (number, words) in [
-        (1, "null"),
-        (2, "struct_size"),
-        (3, "exactly one kernel"),
-        (4, "no kernel 7"),
-        (5, "kernel 0 is for Aiv"),
-        (6, "exactly one kernel"),
-        (7, "33 tensors"),
-        (8, "null"),
-        (9, "17 scalars"),
-        (10, "null"),
-        (11, "tensor 1 is null"),
-        (12, "tensor 1 has use 5"),
-        (13, "leaves its buffer"),
-        (14, "leaves its buffer"),
-        (15, "no address"),
-        (16, "no kernel -2"),
-        (44, "is its extent set?"),
-    ] {
-        let error = fault(&chip, number, 0);
-        assert_eq!(error.code, -5, "fault {number}: {error}");
-        assert!(error.text.contains(words), "fault {number}: {error}");
+    for chip in small_chips() {
+        for (number, words) in [
+            (1, "null"),
+            (2, "struct_size"),
+            (3, "exactly one kernel"),
+            (4, "no kernel 7"),
+            (5, "kernel 0 is for Aiv"),
+            (6, "exactly one kernel"),
+            (7, "33 tensors"),
+            (8, "null"),
+            (9, "17 scalars"),
+            (10, "null"),
+            (11, "tensor 1 is null"),
+            (12, "tensor 1 has use 5"),
+            (13, "leaves its buffer"),
+            (14, "leaves its buffer"),
+            (15, "no address"),
+            (16, "no kernel -2"),
+            (44, "is its extent set?"),
+        ] {
+            let error = fault(&chip, number, 0);
+            assert_eq!(error.code, -5, "fault {number}: {error}");
+            assert!(error.text.contains(words), "fault {number}: {error}");
+        }
     }
 }
 
 #[test]
 fn too_few_arguments_are_code_5() {
-    let chip = small_chip();
-    let id = chip.register(&faults()).unwrap();
-    let mut x = vec![1.0; 4];
-    for args in [
-        RunArgs { tensors: vec![], scalars: vec![0, 0] },
-        RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![0] },
-    ] {
-        let error = run(&chip, id, &args).unwrap_err();
-        assert_eq!(error.code, -5, "{error}");
-        assert!(error.text.contains("at least 1 and 2 are expected"), "{error}");
+    for chip in small_chips() {
+        let id = chip.register(&faults()).unwrap();
+        let mut x = vec![1.0; 4];
+        for args in [
+            RunArgs { tensors: vec![], scalars: vec![0, 0] },
+            RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![0] },
+        ] {
+            let error = run(&chip, id, &args).unwrap_err();
+            assert_eq!(error.code, -5, "{error}");
+            assert!(error.text.contains("at least 1 and 2 are expected"), "{error}");
+        }
     }
 }
 
@@ -246,15 +248,20 @@ fn a_limit_that_is_hit_is_named() {
 
 #[test]
 fn the_orchestration_can_fail_the_run_with_code_9() {
-    let chip = small_chip();
-    let error = fault(&chip, 30, 0);
-    assert_eq!(error, RunError { code: -9, text: "the pages are gone".into() });
-    let error = fault(&chip, 31, 0);
-    assert_eq!(error.code, -9);
-    assert!(error.text.contains("returned 42"), "{error}");
-    assert_eq!(fault(&chip, 32, 0), RunError { code: -9, text: String::new() }, "the first report counts");
-    assert_eq!(fault(&chip, 33, 0).text.len(), 255, "the text is cut where the header says");
-    assert_eq!(fault(&chip, 42, 0), RunError { code: -9, text: "first".into() });
+    for chip in small_chips() {
+        let error = fault(&chip, 30, 0);
+        assert_eq!(error, RunError { code: -9, text: "the pages are gone".into() });
+        let error = fault(&chip, 31, 0);
+        assert_eq!(error.code, -9);
+        assert!(error.text.contains("returned 42"), "{error}");
+        assert_eq!(
+            fault(&chip, 32, 0),
+            RunError { code: -9, text: String::new() },
+            "the first report counts"
+        );
+        assert_eq!(fault(&chip, 33, 0).text.len(), 255, "the text is cut where the header says");
+        assert_eq!(fault(&chip, 42, 0), RunError { code: -9, text: "first".into() });
+    }
 }
 
 fn impatient(ms: u64) -> ChipRuntime {

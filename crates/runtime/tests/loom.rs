@@ -7,6 +7,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
+use simpler_device_phase::TaskAttrs;
 use simpler_kernel_abi::CoreKind;
 use simpler_runtime::graph::fan::{Edge, TaskSlot, TaskWork, Tasks};
 use simpler_runtime::graph::ready::{ReadyCell, ReadyCursor, ReadyQueue};
@@ -43,7 +44,14 @@ impl Graph {
     }
 
     fn work(task: u32) -> TaskWork {
-        TaskWork { kernel: u64::from(task) + 7, kind: CoreKind::Aiv, arguments: task, tensors: 2, scalars: 1 }
+        TaskWork {
+            kernel: u64::from(task) + 7,
+            kind: CoreKind::Aiv,
+            arguments: task,
+            tensors: 2,
+            scalars: 1,
+            attrs: TaskAttrs::default(),
+        }
     }
 
     /// A kernel: its output is plain, only the graph orders it.

@@ -47,18 +47,19 @@ fn chain_result(x: f32, tasks: u64) -> f32 {
 
 #[test]
 fn a_chain_of_tasks_computes_in_order() {
-    let chip = small_chip();
-    let id = chip.register(&chain()).unwrap();
-    for tasks in [1, 2, 7, 100, 500] {
-        let mut x: Vec<f32> = (0..64).map(|i| i as f32).collect();
-        let mut y = vec![0.0; 64];
-        let args = RunArgs {
-            tensors: vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)],
-            scalars: vec![tasks],
-        };
-        run(&chip, id, &args).unwrap_or_else(|error| panic!("{tasks} tasks: {error}"));
-        for (x, y) in x.iter().zip(&y) {
-            assert_eq!(*y, chain_result(*x, tasks), "{tasks} tasks");
+    for chip in small_chips() {
+        let id = chip.register(&chain()).unwrap();
+        for tasks in [1, 2, 7, 100, 500] {
+            let mut x: Vec<f32> = (0..64).map(|i| i as f32).collect();
+            let mut y = vec![0.0; 64];
+            let args = RunArgs {
+                tensors: vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)],
+                scalars: vec![tasks],
+            };
+            run(&chip, id, &args).unwrap_or_else(|error| panic!("{tasks} tasks: {error}"));
+            for (x, y) in x.iter().zip(&y) {
+                assert_eq!(*y, chain_result(*x, tasks), "{tasks} tasks");
+            }
         }
     }
 }
@@ -97,42 +98,44 @@ fn diamond() -> CallableImage {
 
 #[test]
 fn a_diamond_joins_both_of_its_sides() {
-    let chip = small_chip();
-    let id = chip.register(&diamond()).unwrap();
-    for _ in 0..50 {
-        let mut x = vec![1.5; 1000];
-        let mut d = vec![-1.0; 1000];
-        let tensors = vec![host(&mut x, ArgUse::Input), host(&mut d, ArgUse::InOut)];
-        run(&chip, id, &RunArgs { tensors, scalars: vec![] }).unwrap();
-        assert!(d.iter().all(|d| *d == 4.0 * 1.5 + 3.0), "{:?}", &d[..4]);
+    for chip in small_chips() {
+        let id = chip.register(&diamond()).unwrap();
+        for _ in 0..50 {
+            let mut x = vec![1.5; 1000];
+            let mut d = vec![-1.0; 1000];
+            let tensors = vec![host(&mut x, ArgUse::Input), host(&mut d, ArgUse::InOut)];
+            run(&chip, id, &RunArgs { tensors, scalars: vec![] }).unwrap();
+            assert!(d.iter().all(|d| *d == 4.0 * 1.5 + 3.0), "{:?}", &d[..4]);
+        }
     }
 }
 
 #[test]
 fn device_tensors_stay_where_they_are_between_runs() {
-    let chip = small_chip();
-    let id = chip.register(&chain()).unwrap();
-    let (x, y) = (chip.malloc(256).unwrap(), chip.malloc(256).unwrap());
-    let bytes = |value: f32| value.to_le_bytes().repeat(64);
-    chip.copy_to(x, &bytes(3.0)).unwrap();
-    let mut args = RunArgs {
-        tensors: vec![device(x, 256, ArgUse::Input), device(y, 256, ArgUse::Output)],
-        scalars: vec![10],
-    };
-    args.tensors[0].tensor.shapes[0] = 64;
-    args.tensors[1].tensor.shapes[0] = 64;
-    run(&chip, id, &args).unwrap();
-    let mut result = vec![0; 256];
-    chip.copy_from(&mut result, y).unwrap();
-    assert_eq!(result, bytes(chain_result(3.0, 10)));
-    // The result of the first run is the source of the second.
-    args.tensors.swap(0, 1);
-    run(&chip, id, &args).unwrap();
-    chip.copy_from(&mut result, x).unwrap();
-    assert_eq!(result, bytes(chain_result(chain_result(3.0, 10), 10)));
-    chip.free(x).unwrap();
-    chip.free(y).unwrap();
-    assert!(chip.free(y).is_err(), "twice");
+    for chip in small_chips() {
+        let id = chip.register(&chain()).unwrap();
+        let (x, y) = (chip.malloc(256).unwrap(), chip.malloc(256).unwrap());
+        let bytes = |value: f32| value.to_le_bytes().repeat(64);
+        chip.copy_to(x, &bytes(3.0)).unwrap();
+        let mut args = RunArgs {
+            tensors: vec![device(x, 256, ArgUse::Input), device(y, 256, ArgUse::Output)],
+            scalars: vec![10],
+        };
+        args.tensors[0].tensor.shapes[0] = 64;
+        args.tensors[1].tensor.shapes[0] = 64;
+        run(&chip, id, &args).unwrap();
+        let mut result = vec![0; 256];
+        chip.copy_from(&mut result, y).unwrap();
+        assert_eq!(result, bytes(chain_result(3.0, 10)));
+        // The result of the first run is the source of the second.
+        args.tensors.swap(0, 1);
+        run(&chip, id, &args).unwrap();
+        chip.copy_from(&mut result, x).unwrap();
+        assert_eq!(result, bytes(chain_result(chain_result(3.0, 10), 10)));
+        chip.free(x).unwrap();
+        chip.free(y).unwrap();
+        assert!(chip.free(y).is_err(), "twice");
+    }
 }
 
 /// Copies every tensor's address to the last one, as the orchestration sees it.
@@ -151,52 +154,55 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
 
 #[test]
 fn host_tensors_are_staged_at_1024_and_empty_ones_have_no_address() {
-    let chip = small_chip();
-    let image = image("addresses", ADDRESSES, &[]);
-    let (mut a, mut empty, mut c, mut out) = (vec![1.0; 300], vec![], vec![1.0; 3], vec![0.0; 16]);
-    let own = chip.malloc(64).unwrap();
-    let tensors = vec![
-        host(&mut a, ArgUse::Input),
-        host(&mut empty, ArgUse::Input),
-        host(&mut c, ArgUse::InOut),
-        host(&mut out, ArgUse::OutputExisting),
-    ];
-    let mut with_device = tensors.clone();
-    with_device.insert(0, device(own, 64, ArgUse::InOut));
-    let seen = |out: &[f32]| -> Vec<u64> {
-        out.chunks(2).map(|two| u64::from(two[0].to_bits()) | u64::from(two[1].to_bits()) << 32).collect()
-    };
-    run_once(&chip, &image, tensors, vec![]).unwrap();
-    let first = seen(&out);
-    let [base, 1, 0, 1, third, 1, last, 1] = first[..] else { panic!("{first:?}") };
-    assert_eq!((base % 1024, third, last), (0, base + 2048, base + 3072));
-    // The buffer is kept, and a device tensor takes nothing of it.
-    let mut wide = vec![0.0; 20];
-    with_device[4] = host(&mut wide, ArgUse::OutputExisting);
-    run_once(&chip, &image, with_device, vec![]).unwrap();
-    assert_eq!(seen(&wide)[..8], [own.0, 1, base, 1, 0, 1, third, 1]);
+    for chip in small_chips() {
+        let image = image("addresses", ADDRESSES, &[]);
+        let (mut a, mut empty, mut c, mut out) = (vec![1.0; 300], vec![], vec![1.0; 3], vec![0.0; 16]);
+        let own = chip.malloc(64).unwrap();
+        let tensors = vec![
+            host(&mut a, ArgUse::Input),
+            host(&mut empty, ArgUse::Input),
+            host(&mut c, ArgUse::InOut),
+            host(&mut out, ArgUse::OutputExisting),
+        ];
+        let mut with_device = tensors.clone();
+        with_device.insert(0, device(own, 64, ArgUse::InOut));
+        let seen = |out: &[f32]| -> Vec<u64> {
+            out.chunks(2).map(|two| u64::from(two[0].to_bits()) | u64::from(two[1].to_bits()) << 32).collect()
+        };
+        run_once(&chip, &image, tensors, vec![]).unwrap();
+        let first = seen(&out);
+        let [base, 1, 0, 1, third, 1, last, 1] = first[..] else { panic!("{first:?}") };
+        assert_eq!((base % 1024, third, last), (0, base + 2048, base + 3072));
+        // The buffer is kept, and a device tensor takes nothing of it.
+        let mut wide = vec![0.0; 20];
+        with_device[4] = host(&mut wide, ArgUse::OutputExisting);
+        run_once(&chip, &image, with_device, vec![]).unwrap();
+        assert_eq!(seen(&wide)[..8], [own.0, 1, base, 1, 0, 1, third, 1]);
+    }
 }
 
 #[test]
 fn an_empty_run_is_a_run() {
     let empty = "#include \"submit.h\"\nint aicpu_orchestration_entry(const SimplerOrchestrationApi *api, \
                  SimplerRun *run, const SimplerChipArgs *args) { (void)api; (void)run; (void)args; return 0; }\n";
-    let chip = small_chip();
-    let id = chip.register(&image("empty", empty, &[])).unwrap();
-    for _ in 0..100 {
-        run(&chip, id, &RunArgs::default()).unwrap();
+    for chip in small_chips() {
+        let id = chip.register(&image("empty", empty, &[])).unwrap();
+        for _ in 0..100 {
+            run(&chip, id, &RunArgs::default()).unwrap();
+        }
     }
 }
 
 #[test]
 fn a_full_window_of_tasks_runs() {
-    let chip = small_chip();
-    let mut x = vec![0.25; 4];
-    let mut y = vec![0.0; 4];
-    let tasks = u64::from(small().window);
-    let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)];
-    run_once(&chip, &chain(), tensors, vec![tasks]).unwrap();
-    assert_eq!(y, vec![chain_result(0.25, tasks); 4]);
+    for chip in small_chips() {
+        let mut x = vec![0.25; 4];
+        let mut y = vec![0.0; 4];
+        let tasks = u64::from(small().window);
+        let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)];
+        run_once(&chip, &chain(), tensors, vec![tasks]).unwrap();
+        assert_eq!(y, vec![chain_result(0.25, tasks); 4]);
+    }
 }
 
 #[test]
@@ -268,43 +274,45 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
 /// A thread that nobody rings is late by a whole park slice; a run of these graphs takes a fraction of one.
 #[test]
 fn no_width_of_a_graph_leaves_a_thread_to_its_park_slice() {
-    let chip = small_chip();
-    let kernels = [("add", CoreKind::Aiv, ADD_KERNEL), ("add_cube", CoreKind::Aic, ADD_KERNEL)];
-    let id = chip.register(&image("layers_of_sums", LAYERS, &kernels)).unwrap();
-    for width in [1, 2, 5, 10, 17] {
-        let mut times: Vec<Duration> = (0..41)
-            .map(|_| {
-                let mut a = vec![1.0; width as usize];
-                let mut b = vec![0.0; width as usize];
-                let tensors = vec![host(&mut a, ArgUse::InOut), host(&mut b, ArgUse::InOut)];
-                let start = Instant::now();
-                run(&chip, id, &RunArgs { tensors, scalars: vec![8, width] }).unwrap();
-                start.elapsed()
-            })
-            .collect();
-        times.sort();
-        // A busy machine delays some runs; what is never rung delays them all.
-        let median = times[times.len() / 2];
-        assert!(median < simpler_relax::PARK_SLICE / 2, "{width} wide: half of the runs took {median:?}");
+    for chip in small_chips() {
+        let kernels = [("add", CoreKind::Aiv, ADD_KERNEL), ("add_cube", CoreKind::Aic, ADD_KERNEL)];
+        let id = chip.register(&image("layers_of_sums", LAYERS, &kernels)).unwrap();
+        for width in [1, 2, 5, 10, 17] {
+            let mut times: Vec<Duration> = (0..21)
+                .map(|_| {
+                    let mut a = vec![1.0; width as usize];
+                    let mut b = vec![0.0; width as usize];
+                    let tensors = vec![host(&mut a, ArgUse::InOut), host(&mut b, ArgUse::InOut)];
+                    let start = Instant::now();
+                    run(&chip, id, &RunArgs { tensors, scalars: vec![8, width] }).unwrap();
+                    start.elapsed()
+                })
+                .collect();
+            times.sort();
+            // A busy machine delays some runs; what is never rung delays them all.
+            let median = times[times.len() / 2];
+            assert!(median < simpler_relax::PARK_SLICE / 2, "{width} wide: half of the runs took {median:?}");
+        }
     }
 }
 
 #[test]
 fn wide_layers_lose_no_task_and_no_wake_up() {
-    let chip = small_chip();
-    let kernels = [("add", CoreKind::Aiv, ADD_KERNEL), ("add_cube", CoreKind::Aic, ADD_KERNEL)];
-    let id = chip.register(&image("layers_of_sums", LAYERS, &kernels)).unwrap();
-    // Wider than the cores of one scheduler, of two, and of the chip.
-    for width in [2, 5, 10, 17, 40] {
-        for round in 0..30 {
-            let layers = 2 * (1 + round % 9);
-            let mut a: Vec<f32> = (0..width).map(|i| i as f32).collect();
-            let mut b = vec![0.0; width as usize];
-            let tensors = vec![host(&mut a, ArgUse::InOut), host(&mut b, ArgUse::InOut)];
-            run(&chip, id, &RunArgs { tensors, scalars: vec![layers, width] }).unwrap();
-            for (i, value) in a.iter().enumerate() {
-                let expected = (0..layers).fold(i as f32, |value, _| value * 2.0 + i as f32);
-                assert_eq!(*value, expected, "{width} wide, {layers} layers, column {i}");
+    for chip in small_chips() {
+        let kernels = [("add", CoreKind::Aiv, ADD_KERNEL), ("add_cube", CoreKind::Aic, ADD_KERNEL)];
+        let id = chip.register(&image("layers_of_sums", LAYERS, &kernels)).unwrap();
+        // Wider than the cores of one scheduler, of two, and of the chip.
+        for width in [2, 5, 10, 17, 40] {
+            for round in 0..15 {
+                let layers = 2 * (1 + round % 9);
+                let mut a: Vec<f32> = (0..width).map(|i| i as f32).collect();
+                let mut b = vec![0.0; width as usize];
+                let tensors = vec![host(&mut a, ArgUse::InOut), host(&mut b, ArgUse::InOut)];
+                run(&chip, id, &RunArgs { tensors, scalars: vec![layers, width] }).unwrap();
+                for (i, value) in a.iter().enumerate() {
+                    let expected = (0..layers).fold(i as f32, |value, _| value * 2.0 + i as f32);
+                    assert_eq!(*value, expected, "{width} wide, {layers} layers, column {i}");
+                }
             }
         }
     }

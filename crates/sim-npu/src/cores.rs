@@ -17,7 +17,7 @@ use std::time::Duration;
 use simpler_relax::{EventCount, Relax};
 
 use crate::board::{Apart, Board, Claim};
-use crate::objects::kernel_entry;
+use crate::kernels::kernel_entry;
 
 /// COND holds the state below and the dispatch above.
 const STATE_BITS: u32 = 2;

@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use simpler_platform::{Aicpu, AicpuProgram, Launched, LoadedObject, PlatformError, Profile, Registers};
+use simpler_platform::{
+    Aicpu, AicpuProgram, HostObject, Launched, LoadedObject, PlatformError, Profile, Registers,
+};
 use simpler_relax::{Deadline, EventCount, Relax};
 
 use crate::clock::Counter;
 use crate::cores::Cores;
-use crate::objects::Object;
 
 /// Status of a launch whose program panicked on some thread. Apart from the runtime's own codes,
 /// which are above −1000.
@@ -252,7 +253,7 @@ impl Aicpu for SimAicpu<'_> {
     }
 
     fn load_object(&self, image: &[u8], name: &str) -> Result<Box<dyn LoadedObject>, PlatformError> {
-        Ok(Box::new(Object::load_orchestration(image, name)?))
+        Ok(Box::new(HostObject::load_orchestration(image, name)?))
     }
 }
 

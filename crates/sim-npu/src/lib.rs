@@ -17,7 +17,7 @@
 //!
 //! Registers are atomics with a release publish and an acquire poll (`cores`); a launch ends when every
 //! AICPU thread has returned and no core is in a kernel any more (`launch`). Kernels and orchestrations are
-//! shared objects that are loaded from memory files (`objects`).
+//! shared objects that are loaded from memory files ([`simpler_platform::HostObject`]).
 //!
 //! A kernel is native code: one that crashes takes the process with it, one that never returns keeps the
 //! launch from ending.
@@ -25,9 +25,9 @@
 mod board;
 mod clock;
 mod cores;
+mod kernels;
 mod launch;
 mod memory;
-mod objects;
 mod sync;
 mod threads;
 
@@ -40,9 +40,9 @@ pub use simpler_platform::Profile;
 
 use crate::board::CORES_MAX;
 use crate::clock::Counter;
+use crate::kernels::Kernels;
 use crate::launch::Chip;
 use crate::memory::Memory;
-use crate::objects::Kernels;
 use crate::threads::Pool;
 
 /// What may be chosen about a simulated chip.

@@ -108,15 +108,25 @@ impl WorkerBuilder {
         self
     }
 
-    /// Makes each chip's platform, in the chip's process, from the chip's index: a2a3sim unless told otherwise.
+    /// Makes each chip's platform, in the chip's process, from the chip's index, under the runtime's default
+    /// configuration: a2a3sim unless told otherwise.
     pub fn platform<P: Platform + 'static>(
         &mut self,
+        make: impl Fn(usize) -> Result<Arc<P>, PlatformError> + 'static,
+    ) -> &mut Self {
+        self.chip(RuntimeConfig::default(), make)
+    }
+
+    /// As [`WorkerBuilder::platform`], under a configuration of its own.
+    pub fn chip<P: Platform + 'static>(
+        &mut self,
+        config: RuntimeConfig,
         make: impl Fn(usize) -> Result<Arc<P>, PlatformError> + 'static,
     ) -> &mut Self {
         self.endpoint(move |chip, callables| {
             let platform =
                 make(chip).map_err(|error| RunError { code: -1, text: format!("platform: {error}") })?;
-            Ok(Box::new(ChipWorker::new(platform, RuntimeConfig::default(), callables)?))
+            Ok(Box::new(ChipWorker::new(platform, config.clone(), callables)?))
         })
     }
 

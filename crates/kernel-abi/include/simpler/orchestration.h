@@ -80,6 +80,15 @@ typedef struct SimplerTask {
     uint8_t reserved[2];    /* zero */
 } SimplerTask;
 
+/* A task of these arguments, without kernels, scalars or attributes. */
+static inline SimplerTask simpler_task(const SimplerTaskArg *args, uint32_t arg_count) {
+    SimplerTask task = {sizeof(SimplerTask), SIMPLER_NO_KERNEL, SIMPLER_NO_KERNEL, SIMPLER_NO_KERNEL,
+                        args,                0,                 arg_count,         0,
+                        0,                   0,                 0,                 0,
+                        {0, 0}};
+    return task;
+}
+
 /* Times the task in slot 0 to 15: the log then holds the span ...device_wall.task_slot_<id>, from the task's
  * dispatch to its finish as the schedulers see them. Tasks that share a slot give one window, from the first
  * dispatch to the last finish. SIMPLER_TASK_TIMING_SLOT_NONE is no slot of a task and refused like any other

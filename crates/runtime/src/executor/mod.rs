@@ -6,10 +6,12 @@
 //! clusters), *graph build* (the orchestrator validates, wires and resets, then releases the schedulers and submits
 //! while they dispatch), and the teardown, which belongs to whoever finishes last.
 //!
+//! A graph that the host has built needs no orchestrator: the leader prepares the cores and then schedules like the
+//! others. Of such a run the device stamps the wall and the task slots only (RUNTIME §3.7).
+//!
 //! Every thread that another one waits for holds a guard whose drop releases the waiters, so an error, or a panic,
 //! on any path ends the run instead of hanging it.
 
-mod objects;
 mod orchestrator;
 mod scheduler;
 mod watchdog;
@@ -20,40 +22,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use simpler_device_phase::{Phase, PhaseStamper};
-use simpler_kernel_abi::{CoreKind, SimplerTensor};
+use simpler_kernel_abi::SimplerTensor;
 use simpler_platform::{Aicpu, AicpuProgram, Profile};
 use simpler_relax::{Deadline, Relax};
 
 use crate::code;
 use crate::graph::arena::{ArenaLayout, Graph};
 use crate::graph::builder::{Builder, TaskArg};
-pub(crate) use objects::CALLABLES_MAX;
-use objects::ObjectTable;
-pub(crate) use orchestrator::CORES_PER_CLUSTER;
+use crate::orchestration::{Callable, ObjectTable};
+use crate::run::{GraphRuntime, schedulers};
 
 /// The status of a thread that the executor does not expect, or that panicked; no code of RUNTIME §2.3 fits.
 const INTERNAL: i32 = -(code::EXPLICIT_FATAL as i32);
-
-/// A registered callable as the executor needs it.
-#[derive(Debug)]
-pub(crate) struct Callable {
-    /// Its place in the table.
-    pub(crate) slot: usize,
-    pub(crate) name: String,
-    pub(crate) hid: u64,
-    pub(crate) digest: [u8; 32],
-    pub(crate) orchestration: Vec<u8>,
-    pub(crate) kernels: Vec<Kernel>,
-}
-
-/// A kernel on the device.
-#[derive(Debug)]
-pub(crate) struct Kernel {
-    pub(crate) name: String,
-    /// The platform's value.
-    pub(crate) value: u64,
-    pub(crate) kind: CoreKind,
-}
 
 /// What outlives a run: the orchestrator's memory and the loaded objects.
 #[derive(Default)]
@@ -78,6 +58,7 @@ impl Executor {
 
 /// One run.
 pub(crate) struct RunProgram {
+    pub(crate) graph_runtime: GraphRuntime,
     pub(crate) executor: Arc<Executor>,
     pub(crate) callable: Arc<Callable>,
     pub(crate) profile: Profile,
@@ -163,16 +144,21 @@ struct Thread<'a> {
     run: &'a RunProgram,
     aicpu: &'a dyn Aicpu,
     index: usize,
+    /// Stamps the phases inside the wall; nowhere, where a run has none.
+    phases: PhaseStamper,
+    /// Stamps the wall and the task slots.
     stamper: PhaseStamper,
 }
 
 impl Thread<'_> {
+    /// How many threads schedule: the lowest indices.
     fn schedulers(&self) -> usize {
-        self.run.profile.aicpu_logical - 1
+        schedulers(self.run.graph_runtime, self.run.profile.aicpu_logical).unwrap_or(0)
     }
 
-    fn is_orchestrator(&self) -> bool {
-        self.index == self.schedulers()
+    /// The thread that prepares the run; the orchestrator, if there is one.
+    fn leader(&self) -> usize {
+        self.run.profile.aicpu_logical - 1
     }
 
     fn cycles(&self) -> u64 {
@@ -225,16 +211,16 @@ struct FinishGuard<'a> {
 
 impl Drop for FinishGuard<'_> {
     fn drop(&mut self) {
-        let Thread { run, stamper, .. } = self.thread;
+        let Thread { run, phases, stamper, .. } = self.thread;
         // ORDERING: AcqRel: pairs with itself: the last one sees what all others did.
         let finished = run.gates.finished.fetch_add(1, Ordering::AcqRel) + 1;
         if finished < run.profile.aicpu_logical {
             // The orchestrator may be waiting for a scheduler that ended without scheduling.
-            self.thread.aicpu.event(self.thread.schedulers()).notify_one();
+            self.thread.aicpu.event(self.thread.leader()).notify_one();
             return;
         }
         stamper.publish_tail_use();
-        let _teardown = stamper.scope(Phase::PostOrch, || self.thread.cycles());
+        let _teardown = phases.scope(Phase::PostOrch, || self.thread.cycles());
         if let Some(graph) = &self.graph {
             graph.end_run();
         }
@@ -257,7 +243,11 @@ impl AicpuProgram for RunProgram {
         let stamper = unsafe { PhaseStamper::new(self.phase_buffer as *mut u8, launched, index) };
         // On every path, and after everything else of this thread.
         let _wall = stamper.scope_from(Phase::RunWall, entered, || aicpu.cycles());
-        let thread = Thread { run: self, aicpu, index, stamper };
+        let phases = match self.graph_runtime {
+            GraphRuntime::TensorMapAndRingBuffer => stamper,
+            GraphRuntime::HostBuildGraph => PhaseStamper::nowhere(),
+        };
+        let thread = Thread { run: self, aicpu, index, phases, stamper };
         // SAFETY: the host has allocated the arena with this layout, uploaded its image, and leaves it to this
         // program until it has joined the launch.
         let graph = unsafe { Graph::attach(self.arena, &self.layout) };
@@ -280,7 +270,8 @@ impl AicpuProgram for RunProgram {
 impl Thread<'_> {
     fn execute(&self, graph: Option<Graph<'_>>, entered: u64) -> i32 {
         let prepared = &self.run.gates.prepared;
-        if self.is_orchestrator() {
+        let orchestrates = self.index >= self.schedulers();
+        if self.index == self.leader() {
             let guard = GateGuard { gate: prepared, thread: self };
             let Some(graph) = graph else {
                 return INTERNAL;
@@ -293,8 +284,10 @@ impl Thread<'_> {
                     "the schedulers gave up before the cores were prepared",
                 );
             }
-            self.stamper.stamp(Phase::Preamble, entered, self.cycles());
-            return orchestrator::run(self, graph);
+            if orchestrates {
+                self.phases.stamp(Phase::Preamble, entered, self.cycles());
+                return orchestrator::run(self, graph);
+            }
         }
         let graph = match (self.pass(prepared), graph) {
             (Passage::Open, Some(graph)) => graph,
@@ -304,10 +297,13 @@ impl Thread<'_> {
             _ => return 0,
         };
         let mut scheduler = scheduler::Scheduler::attach(self, graph);
-        self.stamper.stamp(Phase::Preamble, entered, self.cycles());
-        let _build = self.stamper.scope(Phase::GraphBuild, || self.cycles());
-        let ready = &self.run.gates.runtime_ready;
-        match self.pass(ready) {
+        self.phases.stamp(Phase::Preamble, entered, self.cycles());
+        let _build = self.phases.scope(Phase::GraphBuild, || self.cycles());
+        // A graph that the host has built is ready.
+        if self.run.graph_runtime == GraphRuntime::HostBuildGraph {
+            return scheduler.run();
+        }
+        match self.pass(&self.run.gates.runtime_ready) {
             Passage::Open => scheduler.run(),
             // The orchestrator says so when it comes.
             Passage::Broken | Passage::TimedOut => 0,
@@ -354,6 +350,7 @@ mod tests {
 
         fn program(&self) -> RunProgram {
             RunProgram {
+                graph_runtime: GraphRuntime::default(),
                 executor: Arc::default(),
                 callable: Arc::new(Callable {
                     slot: 0,

@@ -3,14 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use simpler_device_phase::Phase;
-use simpler_kernel_abi::{CoreKind, SimplerChipArgs, SimplerOrchestrationConfig};
+use simpler_kernel_abi::CoreKind;
 
-use super::{Callable, Gate, GateGuard, OrchestratorState, Thread, watchdog};
+use super::{Gate, GateGuard, OrchestratorState, Thread, watchdog};
 use crate::code::{self, Stall};
+use crate::graph::GraphError;
 use crate::graph::arena::Graph;
-use crate::graph::builder::{Builder, TaskArg};
-use crate::graph::{CORE_KINDS, GraphError};
-use crate::operations::{self, CheckedTask, Operations, invalid};
+use crate::operations::invalid;
+use crate::orchestration::{self, Drain, Orchestration, chip_args};
 
 /// Runs the orchestrator's part; the status of its thread.
 pub(super) fn run(thread: &Thread<'_>, graph: Graph<'_>) -> i32 {
@@ -19,8 +19,8 @@ pub(super) fn run(thread: &Thread<'_>, graph: Graph<'_>) -> i32 {
     let mut state = thread.run.executor.orchestrator();
     let callable = &*thread.run.callable;
     if state.objects.get(callable).is_none() {
-        let loading = thread.stamper.scope(Phase::SoLoad, || thread.cycles());
-        let loaded = state.objects.load(thread.aicpu, callable);
+        let loading = thread.phases.scope(Phase::SoLoad, || thread.cycles());
+        let loaded = state.objects.load(callable, |image, name| thread.aicpu.load_object(image, name));
         drop(loading);
         if let Err(words) = loaded {
             // The guard breaks the gate, so nobody but the host will look at this graph.
@@ -29,7 +29,7 @@ pub(super) fn run(thread: &Thread<'_>, graph: Graph<'_>) -> i32 {
             return status(&graph);
         }
     }
-    let _build = thread.stamper.scope(Phase::GraphBuild, || thread.cycles());
+    let _build = thread.phases.scope(Phase::GraphBuild, || thread.cycles());
     if let Err(error) = start_and_submit(thread, graph, &mut state, guard) {
         report(thread, &graph, &error);
     }
@@ -54,31 +54,24 @@ fn start_and_submit(
         return Err(invalid("the orchestration object is not loaded"));
     };
 
-    let validating = thread.stamper.scope(Phase::ConfigValidate, || thread.cycles());
-    let args = SimplerChipArgs {
-        tensors: run.tensors.as_ptr(),
-        scalars: run.scalars.as_ptr(),
-        tensor_count: run.tensors.len() as u32,
-        scalar_count: run.scalars.len() as u32,
-    };
-    let mut config = SimplerOrchestrationConfig {
-        struct_size: size_of::<SimplerOrchestrationConfig>() as u32,
-        tensors_min: 0,
-        scalars_min: 0,
-    };
-    let configured = object.configure.map_or(0, |configure| {
-        // SAFETY: the object is loaded, the symbol has this type, and the struct lives through the call.
-        unsafe { configure(&raw mut config) }
-    });
-    let valid = check_config(callable, configured, &config, &args);
+    let validating = thread.phases.scope(Phase::ConfigValidate, || thread.cycles());
+    let args = chip_args(&run.tensors, &run.scalars);
+    let valid = object.validate(callable, &args);
     drop(validating);
 
-    let wiring = thread.stamper.scope(Phase::ArenaWire, || thread.cycles());
-    let mut orchestration = Orchestration { thread, graph, callable, builder, arguments, failed: false };
-    let table = operations::table::<Orchestration<'_>>();
+    let wiring = thread.phases.scope(Phase::ArenaWire, || thread.cycles());
+    let mut orchestration = Orchestration {
+        graph,
+        drain: thread,
+        profile: &run.profile,
+        callable,
+        builder,
+        arguments,
+        failed: false,
+    };
     drop(wiring);
 
-    let resetting = thread.stamper.scope(Phase::SmReset, || thread.cycles());
+    let resetting = thread.phases.scope(Phase::SmReset, || thread.cycles());
     graph.reset();
     orchestration.builder.clear();
     valid?;
@@ -87,16 +80,8 @@ fn start_and_submit(
     }
     drop(resetting);
 
-    let _window = thread.stamper.scope(Phase::OrchWindow, || thread.cycles());
-    let run_pointer = (&raw mut orchestration).cast();
-    // SAFETY: the object is loaded and the symbol has this type; the table's implementation is the one behind the
-    // pointer, and it is not touched until the call returns.
-    let returned = unsafe { (object.entry)(&raw const table, run_pointer, &raw const args) };
-    // An orchestration that found the run failed returns what it likes: whoever failed the run has said why.
-    if returned != 0 && !orchestration.is_fatal() {
-        let text = format!("{}: the orchestration returned {returned}", callable.name);
-        orchestration.fail(GraphError { code: code::EXPLICIT_FATAL, text });
-    }
+    let _window = thread.phases.scope(Phase::OrchWindow, || thread.cycles());
+    object.call(&mut orchestration, &args);
     seal(thread, &graph);
     // The window ends when a scheduler has taken note, so that one that starts late still overlaps it. A run whose
     // schedulers all ended early has failed, and waits no longer than the timeout.
@@ -136,85 +121,22 @@ fn seal(thread: &Thread<'_>, graph: &Graph<'_>) {
     }
 }
 
-fn check_config(
-    callable: &Callable,
-    configured: i32,
-    config: &SimplerOrchestrationConfig,
-    args: &SimplerChipArgs,
-) -> Result<(), GraphError> {
-    if configured != 0 {
-        return Err(invalid(format_args!("{}: its configuration returned {configured}", callable.name)));
-    }
-    if args.tensor_count < config.tensors_min || args.scalar_count < config.scalars_min {
-        return Err(invalid(format_args!(
-            "{}: {} tensors and {} scalars were given, at least {} and {} are expected",
-            callable.name, args.tensor_count, args.scalar_count, config.tensors_min, config.scalars_min
-        )));
-    }
-    Ok(())
-}
-
 /// Notes the orchestrator's error, of which the first counts, and stops the schedulers.
 fn report(thread: &Thread<'_>, graph: &Graph<'_>, error: &GraphError) {
-    graph.control().orchestrator_error.set(error.code, 0, &error.text);
-    graph.set_fatal();
-    thread.ring_others();
+    orchestration::report(graph, thread, error);
 }
 
-/// What the operations table works on.
-struct Orchestration<'a> {
-    thread: &'a Thread<'a>,
-    graph: Graph<'a>,
-    callable: &'a Callable,
-    builder: &'a mut Builder,
-    arguments: &'a mut Vec<TaskArg>,
-    failed: bool,
-}
-
-impl Operations for Orchestration<'_> {
-    fn kernel_kind(&self, kernel: usize) -> Option<CoreKind> {
-        self.callable.kernels.get(kernel).map(|kernel| kernel.kind)
-    }
-
-    fn take_arguments(&mut self) -> Vec<TaskArg> {
-        std::mem::take(self.arguments)
-    }
-
-    fn return_arguments(&mut self, arguments: Vec<TaskArg>) {
-        *self.arguments = arguments;
-    }
-
-    fn submit(&mut self, task: CheckedTask<'_>) -> Result<u32, GraphError> {
-        if self.failed {
-            return Err(invalid("submit_task: the run has failed"));
+/// The schedulers drain the graph while it is filled.
+impl Drain for Thread<'_> {
+    fn ready(&self, graph: &Graph<'_>, kind: CoreKind) {
+        let idle = graph.idle_schedulers(kind as usize);
+        // With no idle core nobody needs a bell: a scheduler that gets one looks at the queue first.
+        if idle != 0 {
+            self.aicpu.event(idle.trailing_zeros() as usize).notify_one();
         }
-        let kernel = &self.callable.kernels[task.kernel];
-        let submitted =
-            self.builder.submit(&self.graph, kernel.value, kernel.kind, task.arguments, task.scalars)?;
-        if submitted.ready {
-            let idle = self.graph.idle_schedulers(kernel.kind as usize);
-            // With no idle core nobody needs a bell: a scheduler that gets one looks at the queue first.
-            if idle != 0 {
-                self.thread.aicpu.event(idle.trailing_zeros() as usize).notify_one();
-            }
-        }
-        Ok(submitted.task)
     }
 
-    fn core_count(&self, kind: CoreKind) -> u32 {
-        let clusters = self.thread.run.profile.clusters as u32;
-        clusters * CORES_PER_CLUSTER[kind as usize]
-    }
-
-    fn is_fatal(&self) -> bool {
-        self.failed || self.graph.is_fatal()
-    }
-
-    fn fail(&mut self, error: GraphError) {
-        self.failed = true;
-        report(self.thread, &self.graph, &error);
+    fn failed(&self) {
+        self.ring_others();
     }
 }
-
-/// One AIC and two AIVs make a cluster.
-pub(crate) const CORES_PER_CLUSTER: [u32; CORE_KINDS.len()] = [1, 2];

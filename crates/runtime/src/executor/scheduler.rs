@@ -8,16 +8,17 @@
 
 use std::sync::atomic::Ordering;
 
-use simpler_device_phase::Phase;
+use simpler_device_phase::{Phase, TaskAttrs};
 use simpler_host_log::log_error;
 use simpler_platform::{CondState, DispatchPayload};
 use simpler_relax::{Deadline, Relax};
 
+use super::Thread;
 use super::watchdog::{self, Watchdog};
-use super::{CORES_PER_CLUSTER, Thread};
 use crate::code;
 use crate::graph::CORE_KINDS;
 use crate::graph::arena::Graph;
+use crate::orchestration::CORES_PER_CLUSTER;
 
 /// Cores of one scheduler: a word of bits.
 const OWN_CORES_MAX: usize = u64::BITS as usize;
@@ -41,6 +42,8 @@ struct OwnCore {
     /// The last DATA_MAIN_BASE value; its parity selects the payload.
     sequence: u64,
     task: u32,
+    /// Of that task.
+    attrs: TaskAttrs,
 }
 
 /// The scheduler with this index.
@@ -82,14 +85,14 @@ impl<'a> Scheduler<'a> {
         unsafe { registers.attach(core, self.thread.index, payloads) };
         // The platform may or may not have reset the core since the last launch; a value must differ from the last.
         let sequence = registers.cond(core).dispatch;
-        self.cores.push(OwnCore { core, kind, payloads, sequence, task: 0 });
+        self.cores.push(OwnCore { core, kind, payloads, sequence, task: 0, attrs: TaskAttrs::default() });
         self.idle[kind] |= 1 << own;
     }
 
     /// The resolve and dispatch loop; the status of this thread.
     pub(super) fn run(&mut self) -> i32 {
         let thread = self.thread;
-        let _window = thread.stamper.scope(Phase::SchedWindow, || thread.cycles());
+        let _window = thread.phases.scope(Phase::SchedWindow, || thread.cycles());
         let status = self.schedule();
         if status != 0 || self.graph.is_fatal() {
             self.drain_cores();
@@ -101,7 +104,7 @@ impl<'a> Scheduler<'a> {
         let Thread { run, aicpu, index, .. } = *self.thread;
         // ORDERING: Release: pairs with the Acquire in the orchestrator's last wait.
         if run.gates.scheduling.fetch_add(1, Ordering::Release) == 0 {
-            aicpu.event(self.thread.schedulers()).notify_one();
+            aicpu.event(self.thread.leader()).notify_one();
         }
         for kind in 0..CORE_KINDS.len() {
             self.graph.set_idle(kind, index, self.idle[kind] != 0);
@@ -153,7 +156,11 @@ impl<'a> Scheduler<'a> {
     }
 
     fn complete(&mut self, own: usize) {
-        let OwnCore { core, kind, task, .. } = self.cores[own];
+        let OwnCore { core, kind, task, attrs, .. } = self.cores[own];
+        // FIN was acquired just now, and nothing of the completion has been done (RUNTIME §4.5).
+        if let Some(slot) = attrs.slot() {
+            self.thread.stamper.task_finished(slot, self.thread.cycles());
+        }
         let graph = self.graph;
         // ORDERING: Relaxed: a number for a message.
         graph.running_on(core).store(0, Ordering::Relaxed);
@@ -208,6 +215,7 @@ impl<'a> Scheduler<'a> {
         let work = self.graph.tasks.slot(task).work();
         let core = &mut self.cores[own];
         core.task = task;
+        core.attrs = work.attrs;
         core.sequence += 1;
         // ORDERING: Relaxed: a number for a message.
         self.graph.running_on(core.core).store(task + 1, Ordering::Relaxed);
@@ -216,6 +224,10 @@ impl<'a> Scheduler<'a> {
         // SAFETY: one of the two payloads of a core that this thread owns; the core is idle, so it reads neither
         // until the write of DATA_MAIN_BASE below.
         unsafe { target.write(payload) };
+        // The payload is there, the register's write comes next (RUNTIME §4.5).
+        if let Some(slot) = work.attrs.slot() {
+            self.thread.stamper.task_dispatched(slot, self.thread.cycles());
+        }
         self.thread.aicpu.registers().write_data_main_base(core.core, core.sequence);
     }
 

@@ -6,6 +6,7 @@
 //! cores, and the control block names both by a key, so that a view of the wrong arena is refused.
 
 use std::mem::{align_of, offset_of, size_of};
+use std::ops::Range;
 
 use simpler_kernel_abi::{SimplerKernelArgs, SimplerTensor};
 use simpler_platform::DispatchPayload;
@@ -216,6 +217,21 @@ impl ArenaLayout {
         self.total
     }
 
+    /// Where the heap begins, and everything that has a first state or is written by the orchestration has ended.
+    pub(crate) fn heap_offset(&self) -> usize {
+        self.heap
+    }
+
+    /// What a graph that was built elsewhere consists of: this many tasks and edges, and bytes of argument memory.
+    pub(crate) fn built_parts(&self, [tasks, edges, argument_bytes]: [usize; 3]) -> [Range<usize>; 4] {
+        [
+            0..self.slots,
+            self.slots..self.slots + tasks * size_of::<TaskSlot>(),
+            self.edges..self.edges + edges * size_of::<Edge>(),
+            self.arguments..self.arguments + argument_bytes,
+        ]
+    }
+
     /// What distinguishes this layout from others: FNV over the limits and the cores.
     pub fn key(&self) -> u64 {
         let mut bytes = Vec::new();
@@ -288,6 +304,8 @@ pub struct Graph<'m> {
     argument_bytes: u64,
     heap: u64,
     heap_bytes: u64,
+    /// From an address of this view to the one where tasks run.
+    to_device: u64,
 }
 
 // SAFETY: the raw pointers lead to memory that lives for 'm; what is behind them is written by one thread at a
@@ -306,6 +324,16 @@ impl<'m> Graph<'m> {
     /// - They hold the image of `layout`, or what runs over such views have made of it.
     /// - They are used by nothing but such views and the tasks of the run.
     pub unsafe fn attach(base: u64, layout: &ArenaLayout) -> Option<Self> {
+        // SAFETY: the caller's obligations.
+        unsafe { Self::attach_for(base, base, layout) }
+    }
+
+    /// As [`Graph::attach`], for a graph that is built at `base` and runs at `device_base`: the addresses that tasks
+    /// get are those there. Of the memory at `base` the heap is not needed.
+    ///
+    /// # Safety
+    /// As for [`Graph::attach`], the heap excepted.
+    pub unsafe fn attach_for(base: u64, device_base: u64, layout: &ArenaLayout) -> Option<Self> {
         let start = base as *mut u8;
         if start.is_null() || !base.is_multiple_of(OUTPUT_ALIGNMENT) {
             return None;
@@ -340,8 +368,9 @@ impl<'m> Graph<'m> {
             cores: layout.cores,
             arguments: start.wrapping_add(layout.arguments),
             argument_bytes: layout.limits.argument_bytes,
-            heap: base + layout.heap as u64,
+            heap: device_base + layout.heap as u64,
             heap_bytes: layout.limits.heap_bytes,
+            to_device: device_base.wrapping_sub(base),
         })
     }
 
@@ -532,8 +561,9 @@ impl<'m> Graph<'m> {
             // are multiples of 8, and known to nobody else yet.
             unsafe { view.write(*tensor) };
             let pointer = pointers.wrapping_add(index);
+            let on_device = (view as u64).wrapping_add(self.to_device) as *const SimplerTensor;
             // SAFETY: as above.
-            unsafe { pointer.write(view) };
+            unsafe { pointer.write(on_device) };
         }
         // SAFETY: as above.
         unsafe { std::ptr::copy_nonoverlapping(scalars.as_ptr(), values, scalars.len()) };

@@ -1,5 +1,6 @@
 //! The orchestrator's side of the graph: from a task's tensors to memory, dependencies and readiness.
 
+use simpler_device_phase::TaskAttrs;
 use simpler_kernel_abi::{ArgUse, CoreKind, SimplerTensor};
 
 use super::arena::{Graph, argument_bytes_of};
@@ -15,6 +16,23 @@ pub struct TaskArg {
     pub tensor: SimplerTensor,
     /// How the task uses it.
     pub arg_use: ArgUse,
+}
+
+/// A task as it is submitted.
+#[derive(Debug)]
+pub struct NewTask<'t> {
+    /// The platform's value for the kernel.
+    pub kernel: u64,
+    /// The kind of core.
+    pub kind: CoreKind,
+    /// Its tensors; outputs are allocated.
+    pub arguments: &'t mut [TaskArg],
+    /// Its scalars.
+    pub scalars: &'t [u64],
+    /// Earlier tasks that it waits for, besides those that follow from its tensors.
+    pub deps: &'t [i64],
+    /// How it is scheduled and timed.
+    pub attrs: TaskAttrs,
 }
 
 /// What became of a task.
@@ -55,6 +73,11 @@ impl Builder {
         self.heap_bytes_used = 0;
     }
 
+    /// Tasks submitted so far, edges and bytes of argument memory in use.
+    pub(crate) fn used(&self) -> [usize; 3] {
+        [self.next_task as usize, self.next_edge as usize, self.argument_bytes_used as usize]
+    }
+
     /// The tasks that the last submitted task depends on, each once.
     pub fn predecessors(&self) -> &[u32] {
         &self.predecessors
@@ -65,14 +88,8 @@ impl Builder {
     /// # Errors
     /// When a limit of the run is reached or a tensor leaves its buffer. The graph then holds the tasks before, and
     /// the run must be failed.
-    pub fn submit(
-        &mut self,
-        graph: &Graph<'_>,
-        kernel: u64,
-        kind: CoreKind,
-        arguments: &mut [TaskArg],
-        scalars: &[u64],
-    ) -> Result<Submitted, GraphError> {
+    pub fn submit(&mut self, graph: &Graph<'_>, new: NewTask<'_>) -> Result<Submitted, GraphError> {
+        let NewTask { kernel, kind, arguments, scalars, deps, attrs } = new;
         let task = self.next_task;
         let window = graph.tasks.slots.len();
         if task as usize == window {
@@ -82,7 +99,7 @@ impl Builder {
         self.allocate_outputs(graph, task, arguments)?;
         let offset = self.reserve_arguments(graph, arguments.len(), scalars.len())?;
         graph.store_arguments(offset, arguments.iter().map(|argument| &argument.tensor), scalars);
-        self.find_predecessors(task, arguments)?;
+        self.find_predecessors(task, arguments, deps)?;
 
         let predecessors = self.predecessors.len() as u32;
         let work = TaskWork {
@@ -91,6 +108,7 @@ impl Builder {
             arguments: offset,
             tensors: arguments.len() as u8,
             scalars: scalars.len() as u8,
+            attrs,
         };
         let slot = graph.tasks.slot(task);
         slot.prepare(&work, predecessors);
@@ -184,7 +202,12 @@ impl Builder {
         Ok(offset as u32)
     }
 
-    fn find_predecessors(&mut self, task: u32, arguments: &[TaskArg]) -> Result<(), GraphError> {
+    fn find_predecessors(
+        &mut self,
+        task: u32,
+        arguments: &[TaskArg],
+        deps: &[i64],
+    ) -> Result<(), GraphError> {
         let Self { regions, predecessors, counted_for, .. } = self;
         predecessors.clear();
         counted_for.push(0);
@@ -196,6 +219,15 @@ impl Builder {
                 predecessors.push(on);
             }
         };
+        for dep in deps {
+            match u32::try_from(*dep) {
+                Ok(dep) if dep < task => depend(dep),
+                _ => {
+                    let text = format!("task {task}: it cannot wait for task {dep}, which is none before it");
+                    return Err(GraphError { code: code::INVALID_ARGUMENTS, text });
+                }
+            }
+        }
         for TaskArg { tensor, arg_use } in arguments {
             if tensor.manual_dep != 0 {
                 continue;

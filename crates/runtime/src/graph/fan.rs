@@ -8,6 +8,7 @@
 //! `CLOSED` knows that the predecessor has completed and links nothing. So every successor is counted down
 //! exactly once: by the walk, or by the orchestrator.
 
+use simpler_device_phase::TaskAttrs;
 use simpler_kernel_abi::CoreKind;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -26,7 +27,7 @@ pub struct TaskSlot {
     successors: AtomicU32,
     kernel: AtomicU64,
     arguments: AtomicU32,
-    /// Bits 0..8 tensors, 8..16 scalars, 16.. core kind.
+    /// Bits 0..8 tensors, 8..16 scalars, 16..24 core kind, 24.. attributes.
     shape: AtomicU32,
 }
 
@@ -43,6 +44,8 @@ pub struct TaskWork {
     pub tensors: u8,
     /// Number of scalars.
     pub scalars: u8,
+    /// How it is scheduled and timed.
+    pub attrs: TaskAttrs,
 }
 
 /// One element of a fan-out list. All zero is a valid edge.
@@ -96,7 +99,7 @@ impl TaskSlot {
         self.kernel.store(work.kernel, Ordering::Relaxed);
         // ORDERING: Relaxed: as above.
         self.arguments.store(work.arguments, Ordering::Relaxed);
-        let shape = u32::from(work.tensors) | u32::from(work.scalars) << 8 | (work.kind as u32) << 16;
+        let shape = u32::from_le_bytes([work.tensors, work.scalars, work.kind as u8, work.attrs.bits()]);
         // ORDERING: Relaxed: as above.
         self.shape.store(shape, Ordering::Relaxed);
     }
@@ -105,15 +108,16 @@ impl TaskSlot {
     #[inline]
     pub fn work(&self) -> TaskWork {
         // ORDERING: Relaxed: the caller's acquire of the queue cell or of the list orders it after `prepare`.
-        let shape = self.shape.load(Ordering::Relaxed);
+        let [tensors, scalars, kind, attrs] = self.shape.load(Ordering::Relaxed).to_le_bytes();
         TaskWork {
             // ORDERING: Relaxed: as above.
             kernel: self.kernel.load(Ordering::Relaxed),
-            kind: if shape >> 16 == 0 { CoreKind::Aic } else { CoreKind::Aiv },
+            kind: if kind == 0 { CoreKind::Aic } else { CoreKind::Aiv },
             // ORDERING: Relaxed: as above.
             arguments: self.arguments.load(Ordering::Relaxed),
-            tensors: shape as u8,
-            scalars: (shape >> 8) as u8,
+            tensors,
+            scalars,
+            attrs: TaskAttrs::from_bits(attrs),
         }
     }
 

@@ -7,10 +7,12 @@
 //!   (fan-out);
 //! - [`ready`]: the queues of tasks that may start, one per core kind;
 //! - [`regions`]: which task last wrote, and which tasks have read, each byte of each buffer;
-//! - [`builder`]: the orchestrator's side: from a task's tensors to its dependencies.
+//! - [`builder`]: the orchestrator's side: from a task's tensors to its dependencies;
+//! - `host_arena`: an arena in the host's memory.
 //!
 //! Everything shared is an atomic word or is written before the atomic word that publishes it. Shared words hold
-//! indices, never pointers, so the graph could be filled on one side and drained on the other.
+//! indices, never pointers, so the graph can be filled on one side and drained on the other: tensormap_and_ringbuffer
+//! fills it on the device while it is drained, host_build_graph fills it on the host and uploads it.
 //! Nothing is recycled within a run: a run that needs more tasks or memory than the [`Limits`] fails with a
 //! sentence that names the limit.
 
@@ -19,6 +21,8 @@ pub mod arena;
 #[cfg(not(loom))]
 pub mod builder;
 pub mod fan;
+#[cfg(not(loom))]
+pub(crate) mod host_arena;
 pub mod ready;
 pub mod regions;
 

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use simpler_kernel_abi::{ArgUse, CoreKind, DEVICE_MEMORY, DType, HOST_MEMORY, SimplerTensor};
 use simpler_kernel_compiler::{CallableObjects, CallableSource, Compiler, KernelSource, SourceFile};
 use simpler_platform::DeviceAddr;
-use simpler_runtime::{CallableId, CallableImage, ChipArg, ChipRuntime, Limits, RunArgs, RuntimeConfig};
+use simpler_runtime::{
+    CallableId, CallableImage, ChipArg, ChipRuntime, GraphRuntime, Limits, RunArgs, RuntimeConfig,
+};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 
 /// An orchestration that submits nothing.
@@ -64,6 +66,29 @@ pub(crate) fn small() -> Limits {
 pub(crate) fn chip(config: RuntimeConfig) -> ChipRuntime {
     let npu = SimNpu::new(Profile::a2a3sim(), SimOptions::default()).unwrap();
     ChipRuntime::new(npu, config).unwrap()
+}
+
+/// Every simulated platform with each graph runtime.
+pub(crate) fn arms() -> Vec<(Profile, GraphRuntime)> {
+    [Profile::a2a3sim(), Profile::a5sim()]
+        .into_iter()
+        .flat_map(|profile| {
+            [GraphRuntime::TensorMapAndRingBuffer, GraphRuntime::HostBuildGraph]
+                .map(|graph_runtime| (profile.clone(), graph_runtime))
+        })
+        .collect()
+}
+
+/// A runtime over a fresh chip of an arm, with small limits.
+pub(crate) fn chip_of((profile, graph_runtime): (Profile, GraphRuntime)) -> ChipRuntime {
+    let npu = SimNpu::new(profile, SimOptions::default()).unwrap();
+    ChipRuntime::new(npu, RuntimeConfig { graph_runtime, limits: small(), ..RuntimeConfig::default() })
+        .unwrap()
+}
+
+/// A chip of each arm, one at a time.
+pub(crate) fn small_chips() -> impl Iterator<Item = ChipRuntime> {
+    arms().into_iter().map(chip_of)
 }
 
 /// A runtime with small limits.
@@ -126,10 +151,7 @@ static inline SimplerTensor fresh(uint64_t count) {
     t.owner_task = SIMPLER_NO_TASK;
     return t;
 }
-static inline SimplerTask task_of(const SimplerTaskArg *args, uint32_t count) {
-    SimplerTask task = {sizeof(SimplerTask), SIMPLER_NO_KERNEL, SIMPLER_NO_KERNEL, SIMPLER_NO_KERNEL, args, 0, count, 0};
-    return task;
-}
+static inline SimplerTask task_of(const SimplerTaskArg *args, uint32_t count) { return simpler_task(args, count); }
 "#;
 
 /// out = a + b + scalar, element by element.

@@ -1,76 +1,47 @@
-//! Shared objects loaded from bytes: kernels for the chip's life, orchestrations for their own.
+//! A shared object loaded into this process from its bytes.
 //!
-//! An image is written to a memory file and opened by its `/proc/self/fd` path, so nothing is left in a file
-//! system. The dynamic loader knows an object by its path before it looks at the file: the descriptor, and with
-//! it the path, must not be used again while the object is mapped, so it is closed after the object is gone,
-//! and never if the object stays (which one linked `-z nodelete` does).
+//! Orchestrations are such objects wherever they run on a CPU of this process: on a simulated AICPU, or on the host for
+//! host_build_graph; kernels are on a simulated chip. An image is written to a memory file and opened by its
+//! `/proc/self/fd` path, so nothing is left in a file system. The dynamic loader knows an object by its path before it
+//! looks at the file: the descriptor, and with it the path, must not be used again while the object is mapped, so it is
+//! closed after the object is gone, and never if the object stays (which one linked `-z nodelete` does).
 
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::sync::{Mutex, PoisonError};
 
 use libloading::os::unix::{Library, RTLD_LAZY, RTLD_LOCAL, RTLD_NOW};
-use simpler_kernel_abi::{KERNEL_ENTRY, KernelEntry};
-use simpler_platform::{LoadedObject, PlatformError};
+
+use crate::{LoadedObject, PlatformError};
 
 /// The longest name a memory file may have; a longer one is shortened, since it is only for people to read.
 const NAME_BYTES_MAX: usize = 200;
 
-/// The kernels of a chip, by content.
-#[derive(Default)]
-pub(crate) struct Kernels {
-    loaded: Mutex<HashMap<Box<[u8]>, Kernel>>,
-}
-
-struct Kernel {
-    entry: u64,
-    _object: Object,
-}
-
-impl Kernels {
-    /// The address of the image's `kernel_entry`; the same bytes are loaded once.
-    pub(crate) fn load(&self, image: &[u8], name: &str) -> Result<u64, PlatformError> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(kernel) = loaded.get(image) {
-            return Ok(kernel.entry);
-        }
-        let object = Object::load(image, name, RTLD_NOW | RTLD_LOCAL)?;
-        let Some(entry) = object.symbol(KERNEL_ENTRY) else {
-            let why = format!("it does not export {KERNEL_ENTRY}");
-            return Err(PlatformError::Load { what: name.to_owned(), why });
-        };
-        let entry = entry.expose_provenance() as u64;
-        loaded.insert(image.into(), Kernel { entry, _object: object });
-        Ok(entry)
-    }
-}
-
-/// The function that a value of [`Kernels::load`] names; None for 0.
-///
-/// # Safety
-///
-/// - `value` is 0 or came from [`Kernels::load`] of a chip that is alive.
-pub(crate) const unsafe fn kernel_entry(value: u64) -> Option<KernelEntry> {
-    let address: *const () = std::ptr::with_exposed_provenance(value as usize);
-    // SAFETY: a nullable function pointer has the size of an address, and null is its None.
-    unsafe { std::mem::transmute::<*const (), Option<KernelEntry>>(address) }
-}
-
-/// An object in this process.
-pub(crate) struct Object {
+/// An object in this process; see the module.
+#[derive(Debug)]
+pub struct HostObject {
     library: ManuallyDrop<Library>,
     file: ManuallyDrop<File>,
     path: String,
 }
 
-impl Object {
-    /// Loads an orchestration: symbols are bound when they are first called.
-    pub(crate) fn load_orchestration(image: &[u8], name: &str) -> Result<Self, PlatformError> {
+impl HostObject {
+    /// Loads an orchestration: symbols are bound when they are first called. Its constructors run here.
+    ///
+    /// # Errors
+    /// The loader's words.
+    pub fn load_orchestration(image: &[u8], name: &str) -> Result<Self, PlatformError> {
         Self::load(image, name, RTLD_LAZY | RTLD_LOCAL)
+    }
+
+    /// Loads a kernel: symbols are bound at once. Its constructors run here.
+    ///
+    /// # Errors
+    /// The loader's words.
+    pub fn load_kernel(image: &[u8], name: &str) -> Result<Self, PlatformError> {
+        Self::load(image, name, RTLD_NOW | RTLD_LOCAL)
     }
 
     fn load(image: &[u8], name: &str, flags: i32) -> Result<Self, PlatformError> {
@@ -91,7 +62,7 @@ impl Object {
     }
 }
 
-impl LoadedObject for Object {
+impl LoadedObject for HostObject {
     fn symbol(&self, name: &str) -> Option<*const ()> {
         // SAFETY: only the address is taken; what it is, is for the caller to know.
         let symbol = unsafe { self.library.get::<*const ()>(name) }.ok()?;
@@ -99,7 +70,7 @@ impl LoadedObject for Object {
     }
 }
 
-impl Drop for Object {
+impl Drop for HostObject {
     fn drop(&mut self) {
         // SAFETY: taken once, here.
         let library = unsafe { ManuallyDrop::take(&mut self.library) };

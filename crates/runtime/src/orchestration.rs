@@ -1,0 +1,214 @@
+//! An orchestration, wherever it runs: its loaded object, what is checked before it is called, and what the operations
+//! of its table work on.
+
+use simpler_kernel_abi::{
+    CoreKind, ORCHESTRATION_CONFIG, ORCHESTRATION_ENTRY, OrchestrationConfigure, OrchestrationEntry,
+    SimplerChipArgs, SimplerOrchestrationConfig, SimplerTensor,
+};
+use simpler_log_abi::BINDER;
+use simpler_platform::{LoadedObject, PlatformError, Profile};
+
+use crate::code;
+use crate::graph::arena::Graph;
+use crate::graph::builder::{Builder, NewTask, TaskArg};
+use crate::graph::{CORE_KINDS, GraphError};
+use crate::log_binding::bind_log;
+use crate::operations::{self, CheckedTask, Operations, invalid};
+
+/// Callables of one chip (RUNTIME §1.6).
+pub(crate) const CALLABLES_MAX: usize = 64;
+/// One AIC and two AIVs make a cluster.
+pub(crate) const CORES_PER_CLUSTER: [u32; CORE_KINDS.len()] = [1, 2];
+
+/// A registered callable as a run needs it.
+#[derive(Debug)]
+pub(crate) struct Callable {
+    /// Its place in the table.
+    pub(crate) slot: usize,
+    pub(crate) name: String,
+    pub(crate) hid: u64,
+    pub(crate) digest: [u8; 32],
+    pub(crate) orchestration: Vec<u8>,
+    pub(crate) kernels: Vec<Kernel>,
+}
+
+/// A kernel on the device.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(crate) name: String,
+    /// The platform's value.
+    pub(crate) value: u64,
+    pub(crate) kind: CoreKind,
+}
+
+/// An orchestration that can be called.
+pub(crate) struct LoadedOrchestration {
+    /// Kept for as long as the functions may be called.
+    _object: Box<dyn LoadedObject>,
+    entry: OrchestrationEntry,
+    configure: Option<OrchestrationConfigure>,
+}
+
+/// The objects that were loaded so far, by callable slot, kept from run to run.
+#[derive(Default)]
+pub(crate) struct ObjectTable {
+    loaded: Vec<Option<LoadedOrchestration>>,
+}
+
+impl ObjectTable {
+    /// The callable's object, if it is loaded.
+    pub(crate) fn get(&self, callable: &Callable) -> Option<&LoadedOrchestration> {
+        self.loaded.get(callable.slot)?.as_ref()
+    }
+
+    /// Keeps what `load` gives of the callable's bytes, hands it the log, and looks its symbols up.
+    ///
+    /// # Errors
+    /// The loader's words, the name of the symbol that is missing, or why the object refuses the log.
+    pub(crate) fn load(
+        &mut self,
+        callable: &Callable,
+        load: impl FnOnce(&[u8], &str) -> Result<Box<dyn LoadedObject>, PlatformError>,
+    ) -> Result<(), String> {
+        let object = load(&callable.orchestration, &callable.name).map_err(|error| error.to_string())?;
+        bind_log(object.symbol(BINDER), &callable.name)?;
+        let entry = object.symbol(ORCHESTRATION_ENTRY).ok_or_else(|| {
+            format!("{}: the orchestration object has no {ORCHESTRATION_ENTRY}", callable.name)
+        })?;
+        // SAFETY: the header gives the symbol of this name this type.
+        let entry = unsafe { std::mem::transmute::<*const (), OrchestrationEntry>(entry) };
+        let configure = object.symbol(ORCHESTRATION_CONFIG).map(|configure| {
+            // SAFETY: as above.
+            unsafe { std::mem::transmute::<*const (), OrchestrationConfigure>(configure) }
+        });
+        if self.loaded.len() <= callable.slot {
+            self.loaded.resize_with(callable.slot + 1, || None);
+        }
+        self.loaded[callable.slot] = Some(LoadedOrchestration { _object: object, entry, configure });
+        Ok(())
+    }
+}
+
+/// The arguments of a chip entry; they live as long as the slices.
+pub(crate) fn chip_args(tensors: &[SimplerTensor], scalars: &[u64]) -> SimplerChipArgs {
+    SimplerChipArgs {
+        tensors: tensors.as_ptr(),
+        scalars: scalars.as_ptr(),
+        tensor_count: tensors.len() as u32,
+        scalar_count: scalars.len() as u32,
+    }
+}
+
+impl LoadedOrchestration {
+    /// Asks the configuration function, if there is one, and counts the arguments.
+    pub(crate) fn validate(&self, callable: &Callable, args: &SimplerChipArgs) -> Result<(), GraphError> {
+        let mut config = SimplerOrchestrationConfig {
+            struct_size: size_of::<SimplerOrchestrationConfig>() as u32,
+            tensors_min: 0,
+            scalars_min: 0,
+        };
+        let configured = self.configure.map_or(0, |configure| {
+            // SAFETY: the object is loaded, the symbol has this type, and the struct lives through the call.
+            unsafe { configure(&raw mut config) }
+        });
+        if configured != 0 {
+            return Err(invalid(format_args!("{}: its configuration returned {configured}", callable.name)));
+        }
+        if args.tensor_count < config.tensors_min || args.scalar_count < config.scalars_min {
+            return Err(invalid(format_args!(
+                "{}: {} tensors and {} scalars were given, at least {} and {} are expected",
+                callable.name, args.tensor_count, args.scalar_count, config.tensors_min, config.scalars_min
+            )));
+        }
+        Ok(())
+    }
+
+    /// Calls the entry over `orchestration`, which then holds what was submitted, and fails it if the entry says so.
+    pub(crate) fn call(&self, orchestration: &mut Orchestration<'_>, args: &SimplerChipArgs) {
+        let table = operations::table::<Orchestration<'_>>();
+        let run = std::ptr::from_mut(orchestration).cast();
+        // SAFETY: the object is loaded and the symbol has this type; the table's implementation is the one behind the
+        // pointer, and it is not touched until the call returns.
+        let returned = unsafe { (self.entry)(&raw const table, run, std::ptr::from_ref(args)) };
+        // An orchestration that found the run failed returns what it likes: whoever failed the run has said why.
+        if returned != 0 && !orchestration.is_fatal() {
+            let text = format!("{}: the orchestration returned {returned}", orchestration.callable.name);
+            orchestration.fail(GraphError { code: code::EXPLICIT_FATAL, text });
+        }
+    }
+}
+
+/// Who drains the graph while it is filled, and must be told.
+pub(crate) trait Drain {
+    /// A task of this kind is ready.
+    fn ready(&self, graph: &Graph<'_>, kind: CoreKind);
+    /// The run has failed.
+    fn failed(&self);
+}
+
+/// Nobody does: the graph is drained later, elsewhere.
+pub(crate) struct Later;
+
+impl Drain for Later {
+    fn ready(&self, _: &Graph<'_>, _: CoreKind) {}
+    fn failed(&self) {}
+}
+
+/// What the operations table works on.
+pub(crate) struct Orchestration<'a> {
+    pub(crate) graph: Graph<'a>,
+    pub(crate) drain: &'a dyn Drain,
+    pub(crate) profile: &'a Profile,
+    pub(crate) callable: &'a Callable,
+    pub(crate) builder: &'a mut Builder,
+    pub(crate) arguments: &'a mut Vec<TaskArg>,
+    pub(crate) failed: bool,
+}
+
+/// Notes an error of the orchestration, of which the first counts, and stops the schedulers.
+pub(crate) fn report(graph: &Graph<'_>, drain: &dyn Drain, error: &GraphError) {
+    graph.control().orchestrator_error.set(error.code, 0, &error.text);
+    graph.set_fatal();
+    drain.failed();
+}
+
+impl Operations for Orchestration<'_> {
+    fn kernel_kind(&self, kernel: usize) -> Option<CoreKind> {
+        self.callable.kernels.get(kernel).map(|kernel| kernel.kind)
+    }
+
+    fn take_arguments(&mut self) -> Vec<TaskArg> {
+        std::mem::take(self.arguments)
+    }
+
+    fn return_arguments(&mut self, arguments: Vec<TaskArg>) {
+        *self.arguments = arguments;
+    }
+
+    fn submit(&mut self, task: CheckedTask<'_>) -> Result<u32, GraphError> {
+        if self.failed {
+            return Err(invalid("submit_task: the run has failed"));
+        }
+        let CheckedTask { kernel, arguments, scalars, deps, attrs } = task;
+        let Kernel { value, kind, .. } = self.callable.kernels[kernel];
+        let new = NewTask { kernel: value, kind, arguments, scalars, deps, attrs };
+        let submitted = self.builder.submit(&self.graph, new)?;
+        if submitted.ready {
+            self.drain.ready(&self.graph, kind);
+        }
+        Ok(submitted.task)
+    }
+
+    fn core_count(&self, kind: CoreKind) -> u32 {
+        self.profile.clusters as u32 * CORES_PER_CLUSTER[kind as usize]
+    }
+
+    fn is_fatal(&self) -> bool {
+        self.failed || self.graph.is_fatal()
+    }
+
+    fn fail(&mut self, error: GraphError) {
+        self.failed = true;
+        report(&self.graph, self.drain, &error);
+    }
+}

@@ -1,0 +1,109 @@
+//! Task slots from the orchestration to the log, with each graph runtime on each platform.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
+
+#[path = "support/log.rs"]
+mod log;
+mod support;
+
+use std::collections::BTreeMap;
+
+use simpler_device_phase::Phase;
+use simpler_kernel_abi::{ArgUse, CoreKind};
+use simpler_runtime::{GraphRuntime, RunArgs};
+use support::*;
+
+/// One task a scalar, each reading what the one before wrote; the scalar is the slot, 99 for none. A last scalar of
+/// 1000 and more is set after the slot before it, to be refused.
+const TAGGED: &str = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    SimplerTensor y = args->tensors[0];
+    for (uint32_t i = 0; i < args->scalar_count; i++) {
+        SimplerTaskArg a[] = {{&y, SIMPLER_INPUT}, {&y, SIMPLER_INPUT}, {&y, SIMPLER_INOUT}};
+        SimplerTask task = task_of(a, 3);
+        if (i % 2) task.aic = 1; else task.aiv0 = 0;
+        if (args->scalars[i] < 1000 && args->scalars[i] != 99) simpler_task_set_timing_slot(&task, (int32_t)args->scalars[i]);
+        if (args->scalars[i] >= 1000) {
+            simpler_task_set_timing_slot(&task, 4);
+            simpler_task_set_timing_slot(&task, (int32_t)(args->scalars[i] - 2000));
+            if (simpler_task_timing_slot(&task) != 4) return 77;
+        }
+        if (api->submit_task(run, &task) < 0) return 1;
+    }
+    return 0;
+}
+"#;
+
+/// Slot to (ts, dur).
+type Slots = BTreeMap<usize, (i64, i64)>;
+
+/// The slots of each run so far, and whether its other device spans are those of its runtime.
+fn slots(directory: &std::path::Path) -> Vec<(Slots, Vec<String>)> {
+    let mut runs: BTreeMap<u64, (Slots, Vec<String>)> = BTreeMap::new();
+    for span in log::spans(directory) {
+        let (slots, others) = runs.entry(span.inv).or_default();
+        let Some(leaf) = span.name.strip_prefix("simpler_run.runner_run.device_wall") else { continue };
+        match leaf.strip_prefix(".task_slot_") {
+            Some(slot) => {
+                assert_eq!((span.depth, span.attrs.as_str()), (3, "clk=dev"), "{span:?}");
+                let before = slots.insert(slot.parse().unwrap(), (span.ts, span.dur));
+                assert_eq!(before, None, "slot {slot} once a run");
+            }
+            None => others.push(leaf.to_owned()),
+        }
+    }
+    runs.into_values().collect()
+}
+
+#[test]
+fn a_tagged_task_leaves_one_window_in_every_runtime() {
+    let directory = tempfile::tempdir().unwrap();
+    log::start(directory.path());
+    let kernels = [("add", CoreKind::Aiv, ADD_KERNEL), ("add_cube", CoreKind::Aic, ADD_KERNEL)];
+    let image = image("tagged", TAGGED, &kernels);
+    let arms = arms();
+    for arm in arms.clone() {
+        let chip = chip_of(arm);
+        let id = chip.register(&image).unwrap();
+        let mut y = vec![1.0; 4096];
+        let mut go = |scalars: &[u64]| {
+            let tensors = vec![host(&mut y, ArgUse::InOut)];
+            run(&chip, id, &RunArgs { tensors, scalars: scalars.to_vec() })
+        };
+        // Distinct slots, the ends of the range; one slot for two tasks; none.
+        go(&[0, 99, 15]).unwrap();
+        go(&[7, 99, 7]).unwrap();
+        go(&[99, 99]).unwrap();
+        // Refused: error 5, and the slot that was set before stays in the task.
+        for bad in [2000 + 16, 2000 + 100, 2000 - 1] {
+            let error = go(&[3, bad]).unwrap_err();
+            assert_eq!(error.code, -5, "{error}");
+            assert!(error.text.contains("task-timing slot") && error.text.contains("0 to 15"), "{error}");
+        }
+    }
+    let runs = slots(directory.path());
+    assert_eq!(runs.len(), arms.len() * 6);
+    for ((_, graph_runtime), runs) in arms.iter().zip(runs.chunks(6)) {
+        let [distinct, shared, untagged, refused @ ..] = runs else { panic!("six runs") };
+        let (distinct, others) = distinct;
+        assert_eq!(distinct.keys().copied().collect::<Vec<_>>(), [0, 15]);
+        assert!(distinct.values().all(|(ts, dur)| *ts >= 0 && *dur > 0), "{distinct:?}");
+        // The second depends on the first: its dispatch is no earlier than the first one's finish.
+        let ((first, first_dur), (second, _)) = (distinct[&0], distinct[&15]);
+        assert!(second >= first + first_dur, "{distinct:?}");
+        assert_eq!(shared.0.keys().copied().collect::<Vec<_>>(), [7], "one merged window");
+        assert_eq!(untagged.0, Slots::new());
+        assert!(refused.iter().all(|(slots, others)| slots.is_empty() && others.is_empty()), "{refused:?}");
+        match graph_runtime {
+            GraphRuntime::TensorMapAndRingBuffer => {
+                assert!(others.contains(&".orch".to_owned()) && others.contains(&".sched".to_owned()));
+            }
+            GraphRuntime::HostBuildGraph => {
+                // The wall alone, and times from the first dispatch on.
+                assert_eq!(others, &[String::new()], "{:?}", Phase::RunWall);
+                assert_eq!(first, 0);
+            }
+        }
+    }
+}
