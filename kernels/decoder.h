@@ -58,6 +58,7 @@ enum {
     RUN_CHUNK,        /* tokens of a pass, at most */
     RUN_SPLITS,       /* tasks that share the rows of a layer's matrix */
     RUN_HEAD_SPLITS,  /* tasks that share the rows of the head */
+    RUN_TIMED,        /* not 0: time tasks in slots */
     LAYERS_OFFSET,
     LAYER_STRIDE,
     ATTENTION_NORM_OFFSET,
@@ -146,10 +147,21 @@ static inline uint64_t layer_offset(const Decoder *decoder, uint64_t layer, int 
     return decoder->scalars[LAYERS_OFFSET] + layer * decoder->scalars[LAYER_STRIDE] + decoder->scalars[role];
 }
 
-/* 0, or a negative error code. */
-static inline int64_t submit(const Decoder *decoder, int core, int32_t kernel, const SimplerTaskArg *args,
-                             uint32_t arg_count, const uint64_t *scalars, uint32_t scalar_count) {
+/* Task-timing slots of a run that is to be timed: the embedding, the attention of the first layers, the argmax. */
+enum {
+    SLOT_NONE = SIMPLER_TASK_TIMING_SLOT_NONE,
+    SLOT_EMBED = 0,
+    SLOT_ATTENTION = 1,
+    SLOT_ARGMAX = SIMPLER_TASK_TIMING_SLOT_MAX
+};
+
+/* 0, or a negative error code. `slot` is one of those above. */
+static inline int64_t submit(const Decoder *decoder, int32_t slot, int core, int32_t kernel,
+                             const SimplerTaskArg *args, uint32_t arg_count, const uint64_t *scalars,
+                             uint32_t scalar_count) {
     SimplerTask task = simpler_task(args, arg_count);
+    if (decoder->scalars[RUN_TIMED] && slot != SLOT_NONE)
+        simpler_task_set_timing_slot(&task, slot);
     task.scalars = scalars;
     task.scalar_count = scalar_count;
     if (core == SIMPLER_AIC) task.aic = kernel;
@@ -182,7 +194,7 @@ static inline int64_t submit_embed(const Decoder *decoder, Workspace *workspace,
     SimplerTaskArg args[] = {{&tokens, SIMPLER_INPUT}, {&embedding, SIMPLER_NO_DEP}, {&workspace->x, use},
                              {&workspace->normed, use}, {&workspace->qkv, use},      {&workspace->attended, use},
                              {&workspace->gated, use}};
-    int64_t error = submit(decoder, SIMPLER_AIV, KERNEL_EMBED, args, 7, scalars, 1);
+    int64_t error = submit(decoder, SLOT_EMBED, SIMPLER_AIV, KERNEL_EMBED, args, 7, scalars, 1);
     workspace->made = 1;
     pass->x = view(&workspace->x, 0, SIMPLER_F32, s[MODEL_DIM], pass->tokens);
     pass->normed = view(&workspace->normed, 0, SIMPLER_F32, s[MODEL_DIM], pass->tokens);
@@ -202,7 +214,7 @@ static inline int64_t submit_layer_norm(const Decoder *decoder, Pass *pass, uint
     for (uint32_t claim = 0; claim < claim_count; claim++)
         args[count++] = (SimplerTaskArg){claims[claim], SIMPLER_OUTPUT_EXISTING};
     uint64_t scalars[] = {0, decoder->scalars[MODEL_EPS]};
-    return submit(decoder, SIMPLER_AIV, KERNEL_RMSNORM, args, count, scalars, 2);
+    return submit(decoder, SLOT_NONE, SIMPLER_AIV, KERNEL_RMSNORM, args, count, scalars, 2);
 }
 
 /* `parts` tasks that share the rows of out = matrix x, or of out += matrix x. */
@@ -220,7 +232,7 @@ static inline int64_t submit_matmul(const Decoder *decoder, uint64_t offset, uin
                                  {x, SIMPLER_INPUT},
                                  {&result, add ? SIMPLER_INOUT : SIMPLER_OUTPUT_EXISTING}};
         uint64_t scalars[] = {(uint64_t)add};
-        error = submit(decoder, SIMPLER_AIC, KERNEL_MATMUL, args, 3, scalars, 1);
+        error = submit(decoder, SLOT_NONE, SIMPLER_AIC, KERNEL_MATMUL, args, 3, scalars, 1);
     }
     return error;
 }
@@ -244,7 +256,7 @@ static inline int64_t submit_gate_up(const Decoder *decoder, uint64_t layer, Pas
                                  {&up, SIMPLER_NO_DEP},
                                  {&pass->normed, SIMPLER_INPUT},
                                  {&result, SIMPLER_OUTPUT_EXISTING}};
-        error = submit(decoder, SIMPLER_AIC, KERNEL_GATE_UP, args, 4, NULL, 0);
+        error = submit(decoder, SLOT_NONE, SIMPLER_AIC, KERNEL_GATE_UP, args, 4, NULL, 0);
     }
     return error;
 }
@@ -255,6 +267,7 @@ static inline int64_t submit_attention(const Decoder *decoder, uint64_t layer, P
     uint64_t group = heads / kv_heads;
     uint64_t cached = pass->position + pass->tokens;
     uint64_t cache_bytes = s[CACHE_CAPACITY] * head * 4;
+    int32_t slot = layer < SLOT_ARGMAX - SLOT_ATTENTION ? SLOT_ATTENTION + (int32_t)layer : SLOT_NONE;
     int64_t error = 0;
     for (uint64_t kv_head = 0; kv_head < kv_heads && !error; kv_head++) {
         SimplerTensor q = rows_of(&pass->qkv, kv_head * group * head, group * head);
@@ -271,7 +284,7 @@ static inline int64_t submit_attention(const Decoder *decoder, uint64_t layer, P
                                  {&keys, SIMPLER_INOUT},  {&values, SIMPLER_INOUT}, {&rope, SIMPLER_NO_DEP},
                                  {&out, SIMPLER_OUTPUT_EXISTING}};
         uint64_t scalars[] = {pass->position};
-        error = submit(decoder, SIMPLER_AIV, KERNEL_ATTENTION, args, 7, scalars, 1);
+        error = submit(decoder, slot, SIMPLER_AIV, KERNEL_ATTENTION, args, 7, scalars, 1);
     }
     return error;
 }
@@ -319,12 +332,12 @@ static inline int64_t submit_head(const Decoder *decoder, Pass *pass) {
     SimplerTensor next = view(&decoder->tensors[CHIP_NEXT], 0, SIMPLER_I32, 1, 1);
     SimplerTaskArg norm_args[] = {{&pass->x, SIMPLER_INPUT}, {&weight, SIMPLER_NO_DEP}, {&last, SIMPLER_OUTPUT}};
     uint64_t norm_scalars[] = {pass->tokens - 1, s[MODEL_EPS]};
-    int64_t error = submit(decoder, SIMPLER_AIV, KERNEL_RMSNORM, norm_args, 3, norm_scalars, 2);
+    int64_t error = submit(decoder, SLOT_NONE, SIMPLER_AIV, KERNEL_RMSNORM, norm_args, 3, norm_scalars, 2);
     if (!error)
         error = submit_matmul(decoder, s[HEAD_OFFSET], (uint8_t)s[HEAD_DTYPE], &last, &logits,
                               s[RUN_HEAD_SPLITS], 0);
     SimplerTaskArg argmax_args[] = {{&logits, SIMPLER_INPUT}, {&next, SIMPLER_OUTPUT_EXISTING}};
-    if (!error) error = submit(decoder, SIMPLER_AIV, KERNEL_ARGMAX, argmax_args, 2, NULL, 0);
+    if (!error) error = submit(decoder, SLOT_ARGMAX, SIMPLER_AIV, KERNEL_ARGMAX, argmax_args, 2, NULL, 0);
     return error;
 }
 

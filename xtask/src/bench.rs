@@ -20,11 +20,11 @@ pub(crate) fn bench(name: &str, json: bool) -> Result<()> {
                 Err(why) => command.env("SIMPLER_BENCH_SPDLOG_MISSING", format!("{why:#}")),
             };
         }
-        "decode" => {
+        "decode" | "observer" => {
             ensure_c_compiler()?;
-            command.arg("bench-decode").env("SIMPLER_SMOLLM2_GGUF", fetch_model::fetch()?);
+            command.arg(format!("bench-{name}")).env("SIMPLER_SMOLLM2_GGUF", fetch_model::fetch()?);
         }
-        other => bail!("there is no benchmark {other}; there are log and decode"),
+        other => bail!("there is no benchmark {other}; there are log, decode and observer"),
     }
     if json {
         command.args(["--", "--json"]);

@@ -43,7 +43,7 @@ enum Task {
     },
     /// Run a benchmark; with --json the last line of stdout is one object.
     Bench {
-        /// `log` or `decode`.
+        /// `log`, `decode` or `observer`.
         name: String,
         /// Print one JSON object as the last line.
         #[arg(long)]

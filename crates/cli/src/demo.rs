@@ -68,6 +68,9 @@ pub(crate) struct Demo {
     /// The graph runtime: tmr builds the graph on the device while it runs, hbg on the host before
     #[arg(long, value_enum, default_value = "tmr")]
     runtime: Runtime,
+    /// Time tasks in all 16 slots: 0 the embedding, 1 to 14 the attention of as many layers, 15 the argmax
+    #[arg(long)]
+    task_slots: bool,
     /// Where to write; a folder that an earlier demo made is replaced, any other must be empty
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     out: PathBuf,
@@ -161,7 +164,10 @@ impl Demo {
             );
         };
         let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-        Ok(Session::new(model, SessionConfig::for_cpus(capacity, cpus))?)
+        Ok(Session::new(
+            model,
+            SessionConfig { task_slots: self.task_slots, ..SessionConfig::for_cpus(capacity, cpus) },
+        )?)
     }
 
     fn compile(&self) -> Result<Vec<CallableObjects>> {

@@ -31,6 +31,9 @@ pub struct SessionConfig {
     pub splits: u32,
     /// Tasks that share the rows of the head, the largest matrix.
     pub head_splits: u32,
+    /// Whether runs time tasks in all 16 slots: 0 the embedding, 1 to 14 the attention of as many layers, 15 the
+    /// argmax.
+    pub task_slots: bool,
 }
 
 impl SessionConfig {
@@ -38,7 +41,7 @@ impl SessionConfig {
     pub fn for_cpus(capacity: u32, cpus: u32) -> Self {
         let splits = cpus.clamp(1, SPLITS_MAX);
         // More parts of the head than run at a time would only wake a second scheduler for it.
-        Self { capacity, splits, head_splits: splits }
+        Self { capacity, splits, head_splits: splits, task_slots: false }
     }
 }
 
@@ -220,6 +223,7 @@ impl Session {
             self.chunk(tokens).into(),
             self.config.splits.into(),
             self.config.head_splits.into(),
+            self.config.task_slots.into(),
         ];
         let scalars = self.figures.iter().chain(&run).chain(&self.layout).copied().collect();
         Ok(RunArgs { tensors, scalars })

@@ -17,7 +17,8 @@ fn tiny_decodes_like_the_reference_for_32_steps() {
     let prompt =
         model.tokenizer.encode("What can be said of the river and the long state of it?", false).unwrap();
     for (splits, head_splits) in [(2, 4), (3, 5)] {
-        let mut host = Host::new(&model, SessionConfig { capacity: 128, splits, head_splits });
+        let mut host =
+            Host::new(&model, SessionConfig { capacity: 128, splits, head_splits, task_slots: false });
         let mut reference = Reference::new(&model);
         host.prefill(&prompt);
         let mut expected = reference.step(&prompt);
@@ -41,7 +42,7 @@ fn a_prompt_of_several_passes_gives_what_one_token_at_a_time_gives() {
     let model = Model::tiny().unwrap();
     // Four passes in two workspaces, the last shorter than the others.
     let prompt: Vec<u32> = (0..230).map(|i| i * 131 % 512).collect();
-    let config = SessionConfig { capacity: 256, splits: 2, head_splits: 2 };
+    let config = SessionConfig { capacity: 256, splits: 2, head_splits: 2, task_slots: false };
     let mut at_once = Host::new(&model, config);
     let recording = at_once.prefill(&prompt);
     let passes = recording.tasks.iter().filter(|task| task.kernel == 0).count();
@@ -63,7 +64,8 @@ fn a_prompt_of_several_passes_gives_what_one_token_at_a_time_gives() {
 #[test]
 fn tiny_text_is_printable_and_does_not_run_in_circles() {
     let model = Model::tiny().unwrap();
-    let mut host = Host::new(&model, SessionConfig { capacity: 320, splits: 1, head_splits: 1 });
+    let mut host =
+        Host::new(&model, SessionConfig { capacity: 320, splits: 1, head_splits: 1, task_slots: false });
     let prompt = model.tokenizer.encode("Once upon a time", false).unwrap();
     host.prefill(&prompt);
     for position in prompt.len()..prompt.len() + 255 {
@@ -85,7 +87,7 @@ fn tiny_text_is_printable_and_does_not_run_in_circles() {
 fn a_decode_step_is_a_few_hundred_tasks_with_a_handful_of_dependencies_each() {
     let model = Model::tiny().unwrap();
     // Three parts of 128 rows: no part is a head, so that regions overlap in every way.
-    let config = SessionConfig { capacity: 64, splits: 3, head_splits: 4 };
+    let config = SessionConfig { capacity: 64, splits: 3, head_splits: 4, task_slots: false };
     let mut host = Host::new(&model, config);
     host.prefill(&[1, 2, 3]);
     let recording = host.decode(3);
@@ -98,7 +100,8 @@ fn a_decode_step_is_a_few_hundred_tasks_with_a_handful_of_dependencies_each() {
 fn the_longest_prompt_fits_the_limits_of_a_run() {
     let model = Model::tiny().unwrap();
     let capacity = model.config.context;
-    let mut host = Host::new(&model, SessionConfig { capacity, splits: 4, head_splits: 4 });
+    let mut host =
+        Host::new(&model, SessionConfig { capacity, splits: 4, head_splits: 4, task_slots: false });
     host.limits = Limits::default();
     let (buffers, words) = (host.buffers(), host.words.as_mut_ptr() as u64);
     let args = host.session.prefill_args(&buffers, words, capacity).unwrap();
@@ -111,7 +114,7 @@ fn the_longest_prompt_fits_the_limits_of_a_run() {
 #[test]
 fn requests_beyond_the_capacity_are_refused() {
     let model = Model::tiny().unwrap();
-    let config = SessionConfig { capacity: 8, splits: 1, head_splits: 1 };
+    let config = SessionConfig { capacity: 8, splits: 1, head_splits: 1, task_slots: false };
     let session = Session::new(&model, config).unwrap();
     let buffers = DeviceBuffers { weights: 64, cache: 64, rope: 64, logits: 64 };
     assert!(session.prefill_args(&buffers, 64, 8).is_ok());

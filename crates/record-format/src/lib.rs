@@ -148,7 +148,7 @@ pub struct DeviceClockAnchor {
     pub pid: u64,
     /// The invocation that it was taken for.
     pub inv: u64,
-    /// `CLOCK_MONOTONIC` in the middle of the bracket, ns.
+    /// `CLOCK_MONOTONIC` in the middle of the bracket, ns; not negative.
     pub host_ns: i64,
     /// What the counter showed, in cycles.
     pub dev_cyc: u64,
@@ -160,11 +160,22 @@ pub struct DeviceClockAnchor {
 
 impl core::fmt::Display for DeviceClockAnchor {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { pid, inv, host_ns, dev_cyc, dev_freq, half_ns } = self;
-        write!(
-            f,
-            "[DEV_CLOCK_ANCHOR] v=1 pid={pid} inv={inv} host_ns={host_ns} dev_cyc={dev_cyc} dev_freq={dev_freq} half_ns={half_ns}"
-        )
+        f.write_str("[DEV_CLOCK_ANCHOR] v=1")?;
+        // A run waits for its anchors: their numbers do not go through the formatting machinery.
+        let mut field = |key: &str, value: u64| {
+            let mut digits = [0; DECIMAL_DIGITS_MAX];
+            let digits = &mut digits[..decimal_digits(value)];
+            write_decimal(digits, value);
+            f.write_str(key)?;
+            f.write_str(core::str::from_utf8(digits).map_err(|_| core::fmt::Error)?)
+        };
+        field(" pid=", self.pid)?;
+        field(" inv=", self.inv)?;
+        // No monotonic clock is negative.
+        field(" host_ns=", u64::try_from(self.host_ns).unwrap_or(0))?;
+        field(" dev_cyc=", self.dev_cyc)?;
+        field(" dev_freq=", self.dev_freq)?;
+        field(" half_ns=", self.half_ns)
     }
 }
 

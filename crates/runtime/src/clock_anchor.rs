@@ -17,9 +17,9 @@ use simpler_record_format::{DEVICE_ANCHOR_FUNC, DeviceClockAnchor};
 /// slews its own by some ten parts per million, rarely by more.
 pub(crate) const ANCHOR_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Brackets of which the narrowest is kept. The first brings the code into the cache; with each of the others the
-/// chance falls that all were interrupted.
-const BRACKETS: usize = 5;
+/// Brackets of which the narrowest is kept. The first brings the code into the cache; that both of the others are
+/// interrupted is rare.
+const BRACKETS: usize = 3;
 
 /// Takes an anchor and logs it; nothing if the host cannot read the counter.
 pub(crate) fn emit(platform: &dyn Platform, inv: u64) {

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -133,6 +134,7 @@ pub struct ChipRuntime {
     timeout: Duration,
     layout: ArenaLayout,
     executor: Arc<Executor>,
+    device_spans: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -210,8 +212,17 @@ impl ChipRuntime {
             timeout: timeout_from_env(timeout.as_deref()).unwrap_or(config.scheduler_timeout),
             layout,
             executor: Arc::default(),
+            device_spans: AtomicBool::new(true),
             state: Mutex::default(),
         })
+    }
+
+    /// Turns the device spans of later runs on or off, apart from the host's: on unless told otherwise, and off in any
+    /// case where [`simpler_device_phase::ENABLE_ENV`] or the log's threshold says so. Off, a run neither resets nor
+    /// reads the phase buffer, and takes no clock anchors.
+    pub fn set_device_spans(&self, on: bool) {
+        // ORDERING: Relaxed: a run that is about to begin may have either.
+        self.device_spans.store(on, Ordering::Relaxed);
     }
 
     /// The device.
@@ -323,7 +334,8 @@ impl ChipRuntime {
     }
 
     fn device_spans_visible(&self) -> bool {
-        let visible = simpler_host_log::enabled(Level::Timing);
+        // ORDERING: Relaxed: see `set_device_spans`.
+        let visible = self.device_spans.load(Ordering::Relaxed) && simpler_host_log::enabled(Level::Timing);
         emission_enabled(cfg!(feature = "host-strace"), device_spans_env(), visible)
     }
 

@@ -83,7 +83,7 @@ impl Counter {
                 (clock_ns(libc::CLOCK_MONOTONIC) ^ u64::from(pid) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             mixed % OFFSET_LIMIT
         };
-        let some = if pid % 2 == 0 { RATE_ERROR_PPM } else { -RATE_ERROR_PPM };
+        let some = if pid.is_multiple_of(2) { RATE_ERROR_PPM } else { -RATE_ERROR_PPM };
         let error = rate_error_ppm.unwrap_or(some).clamp(-RATE_ERROR_PPM_MAX, RATE_ERROR_PPM_MAX);
         let scaled = u128::from(hz) * (PPM + i64::from(error)) as u128;
         let multiplier = (scaled << FRACTION_BITS) / (PPM as u128 * u128::from(source.hz()));
@@ -104,7 +104,7 @@ impl Counter {
     #[inline]
     const fn cycles_at(&self, ticks: u64) -> u64 {
         let since = ticks.saturating_sub(self.began) as u128;
-        self.offset.wrapping_add((since * self.multiplier as u128 >> FRACTION_BITS) as u64)
+        self.offset.wrapping_add(((since * self.multiplier as u128) >> FRACTION_BITS) as u64)
     }
 }
 
