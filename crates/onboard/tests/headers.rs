@@ -177,6 +177,44 @@ fn one_source_is_a_consumer_on_sim_and_calls_the_devices_log_on_silicon() {
 }
 
 #[test]
+fn spans_of_the_host_are_compiled_out_on_silicon() {
+    const SOURCE: &str = r#"
+        #include <simpler/strace.h>
+        #ifdef __cplusplus
+        extern "C" {
+        #endif
+        int traced(int n);
+        int traced(int n) {
+            SIMPLER_INVOCATION("root", 7);
+            SIMPLER_SPAN("scoped");
+            SIMPLER_SPAN_ATTRS("attributed", "key=%d", n);
+            SIMPLER_SPAN_BEGIN(open, "by_hand");
+            SIMPLER_SPAN_END(open);
+            if (unified_log_host_span_enabled()) {
+                SimplerHostSpan span = {0, 0, 0, 0, 0, 0, "raw", NULL};
+                unified_log_host_span(&span);
+            }
+            LOG_INFO("n=%d", n);
+            return n;
+        }
+        #ifdef __cplusplus
+        }
+        #endif
+    "#;
+    let folder = tempfile::tempdir().unwrap();
+    for compiler in compilers() {
+        build(folder.path(), compiler, Target::Sim, SOURCE, &["-c"]).unwrap();
+        // Even if a build asks for them.
+        let flags = ["-c", "-O0", "-DSIMPLER_HOST_STRACE=1"];
+        let object = build(folder.path(), compiler, Target::Silicon, SOURCE, &flags).unwrap();
+        for (kind, name) in symbols(&object, &[]) {
+            let is_hosts = ["span", "strace", "simpler_host_log", "unified_log"];
+            assert!(!is_hosts.iter().any(|part| name.contains(part)), "{compiler:?}: {kind} {name}");
+        }
+    }
+}
+
+#[test]
 fn device_code_may_call_the_boundary_itself_on_both() {
     const SOURCE: &str = r#"
         #include <simpler/device_log.h>

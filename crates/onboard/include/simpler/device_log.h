@@ -12,8 +12,8 @@
  * logger is not compiled, and unified_log.h, included later, is empty.
  *
  * What is different on silicon: the level is the device's, latched when the device was opened, so a LOG_ macro
- * evaluates its arguments even if the record is not written; a record has at most 1023 bytes; spans do not exist
- * (the phase buffer is the device's way to time), so unified_log_host_span_enabled is 0. TIMING is written as CANN's
+ * evaluates its arguments even if the record is not written; a record's body has at most 1023 bytes; the host's spans
+ * do not exist (the phase buffer is the device's way to time), so strace.h is compiled out. TIMING is written as CANN's
  * WARN with the tag [TIMING].
  *
  * Threads: any. C11 or C++11 and later. Never run on silicon.
@@ -60,6 +60,14 @@ SIMPLER_DEVICE_LOG_DEFINE(dev_vlog_debug, SIMPLER_LOG_DEBUG)
 #error "the host's logger is in this file already: a build for silicon searches include/silicon first"
 #endif
 #define SIMPLER_UNIFIED_LOG_H
+
+#include <simpler/host_span.h>
+
+/* What strace.h needs to compile to nothing. */
+#undef SIMPLER_HOST_STRACE
+#define SIMPLER_HOST_STRACE 0
+#define SIMPLER_LOG_NOTHING static inline __attribute__((always_inline))
+#define SIMPLER_LOG_PRINTF SIMPLER_DEVICE_LOG_FORMAT
 
 #ifdef __cplusplus
 extern "C" {
@@ -181,6 +189,7 @@ static inline void simpler_device_log_at(int32_t level, const char *func, const 
 /* Only the device knows, and is asked with each record. */
 #define unified_log_enabled(level) ((void)(level), 1)
 #define unified_log_host_span_enabled() 0
+#define unified_log_host_span(span) ((void)(span))
 
 #define SIMPLER_LOG_AT(level, ...) simpler_device_log_at((level), __func__, __FILE__, __LINE__, __VA_ARGS__)
 #define LOG_DEBUG(...) SIMPLER_LOG_AT(SIMPLER_LOG_DEBUG, __VA_ARGS__)
