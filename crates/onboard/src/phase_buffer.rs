@@ -7,7 +7,7 @@
 //! Whether a run is measured is asked once, before the reset, and then latched in [`PhaseRun`]: no answer that
 //! changes meanwhile can read back what was not reset.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use simpler_platform::DeviceAddr;
 
@@ -27,14 +27,15 @@ pub struct PhaseSizes {
     pub tail: usize,
 }
 
-/// A phase buffer in device memory, for one run at a time.
+/// A phase buffer in device memory, for one run at a time. As all device memory it stays until the run that stamps
+/// into it was waited for.
 pub struct PhaseBuffer {
     chip: Arc<Chip>,
     address: DeviceAddr,
     sizes: PhaseSizes,
     image: Box<[u8]>,
-    /// What the last run gave; held by the run under way.
-    host: Mutex<Box<[u8]>>,
+    /// What the last run gave.
+    host: Box<[u8]>,
 }
 
 impl PhaseBuffer {
@@ -54,7 +55,7 @@ impl PhaseBuffer {
         }
         let chip = Arc::clone(npu.chip());
         let address = chip.allocate(image.len())?;
-        let host = Mutex::new(image.clone());
+        let host = image.clone();
         Ok(Self { chip, address, sizes, image, host })
     }
 
@@ -64,18 +65,16 @@ impl PhaseBuffer {
     }
 
     /// Begins a run. `is_gated_on` is the one predicate for reset, readback and emission; if it holds, the image is
-    /// copied to the device, in one transfer. A second run waits for the first.
+    /// copied to the device, in one transfer.
     ///
     /// # Errors
     ///
     /// The copy's.
-    pub fn start(&self, is_gated_on: bool) -> Result<PhaseRun<'_>, OnboardError> {
-        // The bytes are overwritten before they are read, whoever panicked.
-        let host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn start(&mut self, is_gated_on: bool) -> Result<PhaseRun<'_>, OnboardError> {
         if is_gated_on {
             self.chip.copy_in(self.address, &self.image)?;
         }
-        Ok(PhaseRun { buffer: self, host, is_gated_on })
+        Ok(PhaseRun { buffer: self, is_gated_on })
     }
 }
 
@@ -88,32 +87,36 @@ impl Drop for PhaseBuffer {
 
 /// A run that is measured, or one that was found not to be.
 pub struct PhaseRun<'a> {
-    buffer: &'a PhaseBuffer,
-    host: MutexGuard<'a, Box<[u8]>>,
+    buffer: &'a mut PhaseBuffer,
     is_gated_on: bool,
 }
 
-impl PhaseRun<'_> {
+impl<'a> PhaseRun<'a> {
+    /// As [`PhaseBuffer::address`].
+    pub fn address(&self) -> DeviceAddr {
+        self.buffer.address
+    }
+
     /// What the device stamped; None if the gate was off when the run began. The stream must have run dry, which
     /// `_synchronised` proves.
     ///
     /// # Errors
     ///
     /// A copy's, with CANN's code: also that of the tail alone.
-    pub fn read_back(&mut self, _synchronised: Synchronised) -> Result<Option<PhaseBytes<'_>>, OnboardError> {
+    pub fn read_back(self, _synchronised: Synchronised) -> Result<Option<PhaseBytes<'a>>, OnboardError> {
         if !self.is_gated_on {
             return Ok(None);
         }
-        let (chip, address, sizes) = (&self.buffer.chip, self.buffer.address, self.buffer.sizes);
-        let (head, tail) = self.host.split_at_mut(sizes.head);
-        chip.copy_out(head, address)?;
+        let PhaseBuffer { chip, address, sizes, image, host } = self.buffer;
+        let (head, tail) = host.split_at_mut(sizes.head);
+        chip.copy_out(head, *address)?;
         let is_tail_used = head[..TAIL_USED_BYTES].iter().any(|byte| *byte != 0) && sizes.tail != 0;
         if is_tail_used {
             chip.copy_out(tail, DeviceAddr(address.0 + sizes.head as u64))?;
         } else {
-            tail.copy_from_slice(&self.buffer.image[sizes.head..]);
+            tail.copy_from_slice(&image[sizes.head..]);
         }
-        Ok(Some(PhaseBytes { bytes: &self.host, is_tail_used }))
+        Ok(Some(PhaseBytes { bytes: host, is_tail_used }))
     }
 }
 

@@ -260,6 +260,22 @@ fn a_wrong_search_order_is_an_error_and_not_a_host_logger_on_silicon() {
 }
 
 #[test]
+fn after_the_devices_header_the_hosts_is_empty() {
+    let source = "#include <simpler/device_log.h>\n#include <simpler/unified_log.h>\n\
+                  void f(void);\nvoid f(void) { LOG_INFO(\"x\"); }";
+    let folder = tempfile::tempdir().unwrap();
+    for compiler in compilers() {
+        // Found although the search is that of sim.
+        let object =
+            build(folder.path(), compiler, Target::Sim, source, &["-DSIMPLER_ONBOARD", "-c"]).unwrap();
+        for (kind, name) in symbols(&object, &[]) {
+            let is_hosts = name.contains("simpler_host_log") || name.contains("unified_log");
+            assert!(!is_hosts, "{compiler:?}: {kind} {name}");
+        }
+    }
+}
+
+#[test]
 fn the_devices_end_is_c_and_cpp_and_exports_the_boundary_and_the_init_kernel() {
     let folder = tempfile::tempdir().unwrap();
     for compiler in compilers() {

@@ -40,9 +40,9 @@ fn setup() -> Setup {
 
 impl Setup {
     /// One run, as the runtime would make it.
-    fn run(&self, is_gated_on: bool) -> Result<Option<(Vec<u8>, bool)>, OnboardError> {
-        let mut measured = self.buffer.start(is_gated_on)?;
-        let args = self.npu.kernel_args(self.buffer.address());
+    fn run(&mut self, is_gated_on: bool) -> Result<Option<(Vec<u8>, bool)>, OnboardError> {
+        let measured = self.buffer.start(is_gated_on)?;
+        let args = self.npu.kernel_args(measured.address());
         let synchronised = self.npu.start(&self.run, args)?.wait()?;
         let back = measured.read_back(synchronised)?;
         Ok(back.map(|back| (back.bytes.to_vec(), back.is_tail_used)))
@@ -60,7 +60,7 @@ const WAIT: &str = "aclrtSynchronizeStream stream";
 
 #[test]
 fn one_reset_before_the_launch_and_the_head_after_the_wait() {
-    let setup = setup();
+    let mut setup = setup();
     let (back, is_tail_used) = setup.run(true).unwrap().unwrap();
     assert_eq!(
         setup.stand_in.calls(),
@@ -79,22 +79,22 @@ fn one_reset_before_the_launch_and_the_head_after_the_wait() {
 
 #[test]
 fn with_the_gate_off_neither_copy_is_made() {
-    let setup = setup();
+    let mut setup = setup();
     assert!(setup.run(false).unwrap().is_none());
     assert_eq!(setup.calls(), [LAUNCH, WAIT]);
 }
 
 #[test]
 fn the_gate_is_asked_once_a_run() {
-    let setup = setup();
+    let mut setup = setup();
     for was_on in [true, false] {
         let mut threshold = if was_on { Threshold::TIMING } else { Threshold::WARN };
         let gate = emission_enabled(true, None, threshold.admits(Level::Timing));
-        let mut measured = setup.buffer.start(gate).unwrap();
+        let measured = setup.buffer.start(gate).unwrap();
         // It would say the opposite now; the run began with what it said then.
         threshold = if was_on { Threshold::WARN } else { Threshold::TIMING };
         assert_ne!(emission_enabled(true, None, threshold.admits(Level::Timing)), gate);
-        let args = setup.npu.kernel_args(setup.buffer.address());
+        let args = setup.npu.kernel_args(measured.address());
         let synchronised = setup.npu.start(&setup.run, args).unwrap().wait().unwrap();
         assert_eq!(measured.read_back(synchronised).unwrap().is_some(), was_on);
         let copies = setup.calls().into_iter().filter(|call| call.starts_with("aclrtMemcpy")).count();
@@ -104,7 +104,7 @@ fn the_gate_is_asked_once_a_run() {
 
 #[test]
 fn the_tail_is_read_only_if_the_first_word_says_that_it_was_used() {
-    let setup = setup();
+    let mut setup = setup();
     let head = format!("{COPY_OUT} {}", setup.head);
     // Any bit of the word counts.
     for used in [1, 1 << 63] {
@@ -124,12 +124,12 @@ fn the_tail_is_read_only_if_the_first_word_says_that_it_was_used() {
 fn a_buffer_without_a_tail_reads_none() {
     let setup = setup();
     let sizes = PhaseSizes { head: 16, tail: 0 };
-    let buffer = PhaseBuffer::new(&setup.npu, sizes, vec![0; 16].into()).unwrap();
+    let mut buffer = PhaseBuffer::new(&setup.npu, sizes, vec![0; 16].into()).unwrap();
     setup.stand_in.stamp(1, 16);
     setup.stand_in.calls();
-    let mut measured = buffer.start(true).unwrap();
+    let measured = buffer.start(true).unwrap();
     let synchronised =
-        setup.npu.start(&setup.run, setup.npu.kernel_args(buffer.address())).unwrap().wait().unwrap();
+        setup.npu.start(&setup.run, setup.npu.kernel_args(measured.address())).unwrap().wait().unwrap();
     assert_eq!(measured.read_back(synchronised).unwrap().map(|back| back.is_tail_used), Some(false));
     assert_eq!(setup.stand_in.calls()[3..], ["aclrtMemcpy D2H 16"]);
 }
@@ -138,7 +138,7 @@ fn a_buffer_without_a_tail_reads_none() {
 fn each_copys_refusal_comes_out_with_its_code() {
     // The copies of a run in their order: the image, the head, the tail.
     for (copy, calls_after) in [(0, 0), (1, 2), (2, 2)] {
-        let setup = setup();
+        let mut setup = setup();
         setup.stand_in.stamp(1, setup.head + TAIL);
         let code = 507_000 + copy;
         setup.stand_in.fail("aclrtMemcpy", copy, code);
