@@ -1,4 +1,4 @@
-//! What the tests share: the stand-in for CANN, compiled once, loaded anew by each test.
+//! What the tests share: the stand-in for CANN, a library of its own for each test.
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
