@@ -86,6 +86,7 @@ fn layers(metadata: &serde_json::Value, breaches: &mut Vec<String>) {
     only("simpler-kernel-abi", &[]);
     only("simpler-record-format", &["simpler-log-abi"]);
     only("simpler-relax", &["libc"]);
+    only("simpler-onboard", &["simpler-log-abi", "simpler-platform", "libloading", "thiserror"]);
     only("simpler-host-log-c", &["simpler-host-log", "simpler-log-abi"]);
     only("simpler-host-log-macros", &["proc-macro2", "quote", "syn"]);
     only(
@@ -105,7 +106,8 @@ fn layers(metadata: &serde_json::Value, breaches: &mut Vec<String>) {
             breaches.push(format!("layers: {package} writes logs and must not depend on what reads them"));
         }
     }
-    if normal.get("simpler-runtime").is_some_and(|found| found.contains("simpler-sim-npu")) {
+    let devices = ["simpler-sim-npu", "simpler-onboard"];
+    if normal.get("simpler-runtime").is_some_and(|found| devices.iter().any(|name| found.contains(*name))) {
         breaches.push("layers: simpler-runtime knows a device only through simpler-platform".to_owned());
     }
 }
