@@ -575,6 +575,15 @@ impl<const SLOTS: usize> Consumer<'_, SLOTS> {
         self.ring.head(position).stamp.load(Ordering::Relaxed) == stamp(position, SlotState::Reserved)
     }
 
+    /// Whether a record waits behind a position that is claimed and not published.
+    pub fn is_held_up(&self) -> bool {
+        // ORDERING: Relaxed: nothing is read on the strength of it.
+        let is_published = |position: u64| {
+            self.ring.head(position).stamp.load(Ordering::Relaxed) == stamp(position, SlotState::Published)
+        };
+        (self.next..self.ring.enqueued()).any(is_published)
+    }
+
     /// Takes the next position from its owner if it is reserved and not used, and moves on. Gives whether it was. The
     /// slot stays taken until [`Consumer::release`], like one that was read.
     pub fn revoke(&mut self) -> bool {

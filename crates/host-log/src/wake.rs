@@ -8,7 +8,8 @@
 //! no heavy barrier, the light one is a fence, and a bit beside what the writer is doing asks producers for it.
 //!
 //! After a burst the writer does not go to sleep at once but lingers for a moment on a timer, in which
-//! nobody needs to ring: a steady trickle of records costs its producers no wake at all.
+//! nobody needs to ring: a steady trickle of records, a step of some milliseconds and its spans, costs its producers no
+//! wake at all.
 
 use core::sync::atomic::compiler_fence;
 

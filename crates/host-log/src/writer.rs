@@ -23,9 +23,11 @@ use crate::sync::{Ordering, futex_wait, futex_wake};
 use crate::ticks::{self, Knots};
 use crate::{anchor_record, emit, state, thread};
 
-/// How long the writer rests on a timer before it really sleeps: short enough that nobody misses a record,
-/// long enough that a busy process is hardly ever asked for a wake.
-const LINGER_NS: u64 = 1_000_000;
+/// How long the writer rests on a timer before it really sleeps: short enough that nobody who looks at the log misses
+/// a record, long enough that a process which does something every few milliseconds is not asked for a wake each time,
+/// nor its processors interrupted: a wake costs the one who asks some 15 µs, and whoever has the processor as much.
+/// Who waits for the log rings, and so does who fills half of the queue.
+const LINGER_NS: u64 = 20_000_000;
 
 /// What one `write` to a file carries at most: large enough that its cost per record vanishes, small enough
 /// for the cache and for the slots that are held meanwhile.
@@ -38,7 +40,7 @@ const BATCH_RECORDS: usize = QUEUE_SLOTS / 8;
 /// a producer that leaves unannounced can cost more.
 const DRAIN_SLICE_NS: u64 = 1_000_000;
 
-/// How long it rests when there are records behind a position that its owner has reserved and not used: that is
+/// How long it rests when a record waits behind a position that its owner has reserved and not used: that is
 /// taken from it then. What a thread needs between two records of a burst, many times over.
 const HOLE_NS: u64 = 50_000;
 
@@ -191,7 +193,7 @@ impl Writer {
             } else if is_at_end() {
                 break;
             } else if !is_rested && !region.doorbell.is_stopped() {
-                region.doorbell.linger(if region.ring.unfinished() == 0 { LINGER_NS } else { HOLE_NS });
+                region.doorbell.linger(if self.consumer.is_held_up() { HOLE_NS } else { LINGER_NS });
                 is_rested = true;
             } else {
                 let position = self.consumer.position();

@@ -1,7 +1,8 @@
 //! The C and C++ headers as text, for whoever compiles sources that include them.
 
 /// Every header of `include/simpler`, as its name there and its text.
-pub const HEADERS: [(&str, &str); 6] = [
+pub const HEADERS: [(&str, &str); 7] = [
+    ("device_log.h", include_str!("../include/simpler/device_log.h")),
     ("host_log_binding.h", include_str!("../include/simpler/host_log_binding.h")),
     ("host_log_state.h", include_str!("../include/simpler/host_log_state.h")),
     ("host_span.h", include_str!("../include/simpler/host_span.h")),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use simpler_log_abi::Threshold;
-use simpler_platform::{AicpuProgram, DeviceAddr, Launched, Platform, PlatformError, Profile};
+use simpler_platform::{AicpuProgram, DeviceAddr, Launched, Platform, PlatformError, Profile, Teardown};
 
 use crate::aicpu::{self, AicpuBinary, AicpuFunction, AicpuRun};
 use crate::arguments::{InitArgs, KernelArgs};
@@ -22,6 +22,7 @@ pub const fn a2a3() -> Profile {
         aicpu_launched: 6,
         counter_hz: 50_000_000,
         clusters: 24,
+        teardown: Teardown::InvalidateThenReset,
     }
 }
 
@@ -34,6 +35,7 @@ pub const fn a5() -> Profile {
         aicpu_launched: 14,
         counter_hz: 1_000_000_000,
         clusters: 36,
+        teardown: Teardown::Reset,
     }
 }
 
@@ -213,6 +215,11 @@ impl Platform for OnboardNpu {
         Err(PlatformError::Load { what: name.to_owned(), why: why.to_owned() })
     }
 
+    fn counter(&self) -> Option<u64> {
+        // No host call that reads the AICPU's counter is known; an anchor would take a hand-shake with a thread there.
+        None
+    }
+
     fn launch(&self, _program: Arc<dyn AicpuProgram>) -> Result<Box<dyn Launched>, PlatformError> {
         let why = "launching AICPU programs on silicon is not implemented: a program of this process cannot run \
                    there, only a binary compiled for the AICPU (OnboardNpu::load_aicpu)";
@@ -220,10 +227,10 @@ impl Platform for OnboardNpu {
     }
 }
 
-/// The platform's errors have none for a copy that the device refuses.
+/// A copy whose range is wrong, or that CANN refuses.
 fn refused_copy(error: OnboardError, what: impl Fn() -> String) -> PlatformError {
     match error {
         OnboardError::Memory(error) => error,
-        error => PlatformError::Load { what: what(), why: error.to_string() },
+        error => PlatformError::Copy { what: what(), why: error.to_string() },
     }
 }

@@ -36,6 +36,17 @@ pub struct Profile {
     pub counter_hz: u64,
     /// Clusters; each is one AIC and two AIVs.
     pub clusters: usize,
+    /// What the thread that finishes a run last does before it resets the scheduler's state.
+    pub teardown: Teardown,
+}
+
+/// What ends a run on the AICPU (the post_orch phase).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Teardown {
+    /// a2a3: what host DMA and SDMA have published into the arena is invalidated in the cache first.
+    InvalidateThenReset,
+    /// a5: its caches need none of that.
+    Reset,
 }
 
 impl Profile {
@@ -48,6 +59,7 @@ impl Profile {
             aicpu_launched: 6,
             counter_hz: 50_000_000,
             clusters: 8,
+            teardown: Teardown::InvalidateThenReset,
         }
     }
 
@@ -60,6 +72,7 @@ impl Profile {
             aicpu_launched: 14,
             counter_hz: 1_000_000_000,
             clusters: 8,
+            teardown: Teardown::Reset,
         }
     }
 
@@ -88,6 +101,14 @@ pub enum PlatformError {
         addr: u64,
         /// Bytes.
         bytes: usize,
+    },
+    /// A copy that the device refuses.
+    #[error("cannot copy {what}: {why}")]
+    Copy {
+        /// How much, and where.
+        what: String,
+        /// The device's words.
+        why: String,
     },
     /// An object that cannot be loaded.
     #[error("cannot load {what}: {why}")]
@@ -146,6 +167,9 @@ pub trait AicpuProgram: Send + Sync {
 pub trait Aicpu {
     /// The free-running device counter, in cycles of [`Profile::counter_hz`].
     fn cycles(&self) -> u64;
+    /// Makes this thread's next reads of a range see what host DMA or SDMA has put there. Nothing to do where caches
+    /// are coherent.
+    fn invalidate(&self, addr: DeviceAddr, bytes: usize);
     /// The AICores' registers.
     fn registers(&self) -> &dyn Registers;
     /// The event that wakes the thread with this executor index (0 .. `aicpu_logical` − 1): rung by the

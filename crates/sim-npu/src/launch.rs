@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use simpler_platform::{
-    Aicpu, AicpuProgram, HostObject, Launched, LoadedObject, PlatformError, Profile, Registers,
+    Aicpu, AicpuProgram, DeviceAddr, HostObject, Launched, LoadedObject, PlatformError, Profile, Registers,
 };
 use simpler_relax::{Deadline, EventCount, Relax};
 
@@ -242,6 +242,10 @@ struct SimAicpu<'a> {
 impl Aicpu for SimAicpu<'_> {
     fn cycles(&self) -> u64 {
         self.chip.counter.cycles()
+    }
+
+    fn invalidate(&self, _: DeviceAddr, _: usize) {
+        // Device memory is the host's, and its caches are coherent.
     }
 
     fn registers(&self) -> &dyn Registers {

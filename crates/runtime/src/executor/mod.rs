@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use simpler_device_phase::{Phase, PhaseStamper};
 use simpler_kernel_abi::SimplerTensor;
-use simpler_platform::{Aicpu, AicpuProgram, Profile};
+use simpler_platform::{Aicpu, AicpuProgram, DeviceAddr, Profile, Teardown};
 use simpler_relax::{Deadline, Relax};
 
 use crate::code;
@@ -221,6 +221,9 @@ impl Drop for FinishGuard<'_> {
         }
         stamper.publish_tail_use();
         let _teardown = phases.scope(Phase::PostOrch, || self.thread.cycles());
+        if run.profile.teardown == Teardown::InvalidateThenReset {
+            self.thread.aicpu.invalidate(DeviceAddr(run.arena), ArenaLayout::control_bytes());
+        }
         if let Some(graph) = &self.graph {
             graph.end_run();
         }
@@ -381,7 +384,11 @@ mod tests {
 
     /// A device whose cores nobody gets to.
     #[derive(Default)]
-    struct Coreless(EventCount);
+    struct Coreless {
+        event: EventCount,
+        /// What was invalidated: addresses and sizes.
+        invalidated: Mutex<Vec<(u64, usize)>>,
+    }
 
     impl Aicpu for Coreless {
         fn cycles(&self) -> u64 {
@@ -390,8 +397,11 @@ mod tests {
         fn registers(&self) -> &dyn Registers {
             panic!("no cores")
         }
+        fn invalidate(&self, addr: DeviceAddr, bytes: usize) {
+            self.invalidated.lock().unwrap().push((addr.0, bytes));
+        }
         fn event(&self, _: usize) -> &EventCount {
-            &self.0
+            &self.event
         }
         fn load_object(&self, _: &[u8], name: &str) -> Result<Box<dyn LoadedObject>, PlatformError> {
             Err(PlatformError::Load { what: name.to_owned(), why: "no loader".to_owned() })
@@ -413,6 +423,26 @@ mod tests {
         let failure = arena.graph().control().orchestrator_error.get().unwrap();
         assert_eq!(failure.code, code::SCHEDULER_TIMEOUT);
         assert!(failure.text.contains("gave up before the cores were prepared"), "{}", failure.text);
+    }
+
+    #[test]
+    fn the_last_finisher_tears_down_as_its_architecture_does() {
+        for profile in [Profile::a2a3sim(), Profile::a5sim()] {
+            let arena = Arena::new();
+            let (threads, teardown) = (profile.aicpu_logical, profile.teardown);
+            let program = RunProgram { profile, ..arena.program() };
+            let aicpu = Coreless::default();
+            program.gates.prepared.settle(Gate::BROKEN);
+            for finished in 1..=threads {
+                // The last to arrive is a scheduler that finds the gate broken, like the others.
+                program.gates.arrived.store(1, Ordering::Relaxed);
+                assert_eq!(program.execute(&aicpu), 0);
+                let invalidated = std::mem::take(&mut *aicpu.invalidated.lock().unwrap());
+                let expected = finished == threads && teardown == Teardown::InvalidateThenReset;
+                let range = (arena.memory as u64, ArenaLayout::control_bytes());
+                assert_eq!(invalidated, if expected { vec![range] } else { vec![] }, "{teardown:?}");
+            }
+        }
     }
 
     #[test]
