@@ -147,11 +147,12 @@ static inline uint64_t layer_offset(const Decoder *decoder, uint64_t layer, int 
     return decoder->scalars[LAYERS_OFFSET] + layer * decoder->scalars[LAYER_STRIDE] + decoder->scalars[role];
 }
 
-/* Task-timing slots of a run that is to be timed: the embedding, the attention of the first layers, the argmax. */
+/* Task-timing slots of a run that is to be timed: the embedding, the norm that opens each of the first
+ * layers, the argmax. From one to the next is a layer's time. */
 enum {
     SLOT_NONE = SIMPLER_TASK_TIMING_SLOT_NONE,
     SLOT_EMBED = 0,
-    SLOT_ATTENTION = 1,
+    SLOT_LAYER = 1,
     SLOT_ARGMAX = SIMPLER_TASK_TIMING_SLOT_MAX
 };
 
@@ -205,7 +206,7 @@ static inline int64_t submit_embed(const Decoder *decoder, Workspace *workspace,
 }
 
 /* normed = rmsnorm(x), and a claim on the parts of the half layer that it opens. */
-static inline int64_t submit_layer_norm(const Decoder *decoder, Pass *pass, uint64_t weight_offset,
+static inline int64_t submit_layer_norm(const Decoder *decoder, int32_t slot, Pass *pass, uint64_t weight_offset,
                                         SimplerTensor *claims[], uint32_t claim_count) {
     SimplerTensor weight = weights(decoder, weight_offset, SIMPLER_F32, decoder->scalars[MODEL_DIM], 1);
     SimplerTaskArg args[3 + 2] = {
@@ -214,7 +215,7 @@ static inline int64_t submit_layer_norm(const Decoder *decoder, Pass *pass, uint
     for (uint32_t claim = 0; claim < claim_count; claim++)
         args[count++] = (SimplerTaskArg){claims[claim], SIMPLER_OUTPUT_EXISTING};
     uint64_t scalars[] = {0, decoder->scalars[MODEL_EPS]};
-    return submit(decoder, SLOT_NONE, SIMPLER_AIV, KERNEL_RMSNORM, args, count, scalars, 2);
+    return submit(decoder, slot, SIMPLER_AIV, KERNEL_RMSNORM, args, count, scalars, 2);
 }
 
 /* `parts` tasks that share the rows of out = matrix x, or of out += matrix x. */
@@ -267,7 +268,6 @@ static inline int64_t submit_attention(const Decoder *decoder, uint64_t layer, P
     uint64_t group = heads / kv_heads;
     uint64_t cached = pass->position + pass->tokens;
     uint64_t cache_bytes = s[CACHE_CAPACITY] * head * 4;
-    int32_t slot = layer < SLOT_ARGMAX - SLOT_ATTENTION ? SLOT_ATTENTION + (int32_t)layer : SLOT_NONE;
     int64_t error = 0;
     for (uint64_t kv_head = 0; kv_head < kv_heads && !error; kv_head++) {
         SimplerTensor q = rows_of(&pass->qkv, kv_head * group * head, group * head);
@@ -284,7 +284,7 @@ static inline int64_t submit_attention(const Decoder *decoder, uint64_t layer, P
                                  {&keys, SIMPLER_INOUT},  {&values, SIMPLER_INOUT}, {&rope, SIMPLER_NO_DEP},
                                  {&out, SIMPLER_OUTPUT_EXISTING}};
         uint64_t scalars[] = {pass->position};
-        error = submit(decoder, slot, SIMPLER_AIV, KERNEL_ATTENTION, args, 7, scalars, 1);
+        error = submit(decoder, SLOT_NONE, SIMPLER_AIV, KERNEL_ATTENTION, args, 7, scalars, 1);
     }
     return error;
 }
@@ -292,8 +292,9 @@ static inline int64_t submit_attention(const Decoder *decoder, uint64_t layer, P
 static inline int64_t submit_layer(const Decoder *decoder, uint64_t layer, Pass *pass) {
     const uint64_t *s = decoder->scalars;
     SimplerTensor *attention_claims[] = {&pass->qkv, &pass->attended}, *ffn_claims[] = {&pass->gated};
-    int64_t error =
-        submit_layer_norm(decoder, pass, layer_offset(decoder, layer, ATTENTION_NORM_OFFSET), attention_claims, 2);
+    int32_t slot = layer < SLOT_ARGMAX - SLOT_LAYER ? SLOT_LAYER + (int32_t)layer : SLOT_NONE;
+    int64_t error = submit_layer_norm(
+        decoder, slot, pass, layer_offset(decoder, layer, ATTENTION_NORM_OFFSET), attention_claims, 2);
     if (!error)
         error = submit_matmul(decoder, layer_offset(decoder, layer, QKV_OFFSET), (uint8_t)s[QKV_DTYPE],
                               &pass->normed, &pass->qkv, s[RUN_SPLITS], 0);
@@ -302,7 +303,7 @@ static inline int64_t submit_layer(const Decoder *decoder, uint64_t layer, Pass 
         error = submit_matmul(decoder, layer_offset(decoder, layer, O_OFFSET), (uint8_t)s[O_DTYPE],
                               &pass->attended, &pass->x, s[RUN_SPLITS], 1);
     if (!error)
-        error = submit_layer_norm(decoder, pass, layer_offset(decoder, layer, FFN_NORM_OFFSET), ffn_claims, 1);
+        error = submit_layer_norm(decoder, SLOT_NONE, pass, layer_offset(decoder, layer, FFN_NORM_OFFSET), ffn_claims, 1);
     if (!error) error = submit_gate_up(decoder, layer, pass);
     if (!error)
         error = submit_matmul(decoder, layer_offset(decoder, layer, DOWN_OFFSET), (uint8_t)s[DOWN_DTYPE],

@@ -68,7 +68,7 @@ pub(crate) struct Demo {
     /// The graph runtime: tmr builds the graph on the device while it runs, hbg on the host before
     #[arg(long, value_enum, default_value = "tmr")]
     runtime: Runtime,
-    /// Time tasks in all 16 slots: 0 the embedding, 1 to 14 the attention of as many layers, 15 the argmax
+    /// Time tasks in all 16 slots: 0 the embedding, 1 to 14 the norm that opens as many layers, 15 the argmax
     #[arg(long)]
     task_slots: bool,
     /// Where to write; a folder that an earlier demo made is replaced, any other must be empty

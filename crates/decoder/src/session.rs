@@ -31,8 +31,8 @@ pub struct SessionConfig {
     pub splits: u32,
     /// Tasks that share the rows of the head, the largest matrix.
     pub head_splits: u32,
-    /// Whether runs time tasks in all 16 slots: 0 the embedding, 1 to 14 the attention of as many layers, 15 the
-    /// argmax.
+    /// Whether runs time tasks in all 16 slots: 0 the embedding, 1 to 14 the norm that opens as many layers, 15
+    /// the argmax.
     pub task_slots: bool,
 }
 

@@ -160,22 +160,23 @@ pub struct DeviceClockAnchor {
 
 impl core::fmt::Display for DeviceClockAnchor {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("[DEV_CLOCK_ANCHOR] v=1")?;
-        // A run waits for its anchors: their numbers do not go through the formatting machinery.
-        let mut field = |key: &str, value: u64| {
-            let mut digits = [0; DECIMAL_DIGITS_MAX];
-            let digits = &mut digits[..decimal_digits(value)];
-            write_decimal(digits, value);
-            f.write_str(key)?;
-            f.write_str(core::str::from_utf8(digits).map_err(|_| core::fmt::Error)?)
-        };
-        field(" pid=", self.pid)?;
-        field(" inv=", self.inv)?;
+        // A run waits for its anchors, so they are put together by hand and written at once.
+        const HEAD: &str = "[DEV_CLOCK_ANCHOR] v=1";
+        const KEYS: [&str; 6] = [" pid=", " inv=", " host_ns=", " dev_cyc=", " dev_freq=", " half_ns="];
+        const BYTES_MAX: usize = HEAD.len() + KEYS.len() * (" dev_freq=".len() + DECIMAL_DIGITS_MAX);
         // No monotonic clock is negative.
-        field(" host_ns=", u64::try_from(self.host_ns).unwrap_or(0))?;
-        field(" dev_cyc=", self.dev_cyc)?;
-        field(" dev_freq=", self.dev_freq)?;
-        field(" half_ns=", self.half_ns)
+        let host_ns = u64::try_from(self.host_ns).unwrap_or(0);
+        let values = [self.pid, self.inv, host_ns, self.dev_cyc, self.dev_freq, self.half_ns];
+        let mut text = [0; BYTES_MAX];
+        text[..HEAD.len()].copy_from_slice(HEAD.as_bytes());
+        let mut end = HEAD.len();
+        for (key, value) in KEYS.into_iter().zip(values) {
+            let digits_at = end + key.len();
+            text[end..digits_at].copy_from_slice(key.as_bytes());
+            end = digits_at + decimal_digits(value);
+            write_decimal(&mut text[digits_at..end], value);
+        }
+        f.write_str(core::str::from_utf8(&text[..end]).map_err(|_| core::fmt::Error)?)
     }
 }
 

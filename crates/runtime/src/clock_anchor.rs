@@ -28,20 +28,22 @@ pub(crate) fn emit(platform: &dyn Platform, inv: u64) {
     }
 }
 
-/// The narrowest of some brackets around a reading of the device's counter.
+/// The narrowest of some brackets around a reading of the device's counter. The end of one is the start of the next.
 pub fn take(platform: &dyn Platform, inv: u64) -> Option<DeviceClockAnchor> {
     let mut narrowest: Option<(i64, i64, u64)> = None;
+    let mut before = monotonic_ns();
     for _ in 0..BRACKETS {
-        let before = monotonic_ns();
         let dev_cyc = platform.counter()?;
-        let width = monotonic_ns().saturating_sub(before);
+        let after = monotonic_ns();
+        let width = after.saturating_sub(before);
         if narrowest.is_none_or(|(least, ..)| width < least) {
             narrowest = Some((width, before, dev_cyc));
         }
+        before = after;
     }
     let (width, before, dev_cyc) = narrowest?;
     Some(DeviceClockAnchor {
-        pid: u64::from(std::process::id()),
+        pid: simpler_host_log::pid() as u64,
         inv,
         host_ns: before + width / 2,
         dev_cyc,
