@@ -146,7 +146,7 @@ pub(crate) const FEATURE_EXAMPLES: [&str; 2] = ["log-app", "tracing-app"];
 /// Those features.
 const HOST_LOG_FEATURES: &str = "simpler-host-log/log,simpler-host-log/tracing";
 
-/// The host log with the features `log` and `tracing`, and the programs that use them.
+/// The host log with the features `log` and `tracing`, the programs that use them, and the executor that profiles itself.
 pub(crate) fn features() -> Result<()> {
     let mut command = cargo();
     command.args(["nextest", "run", "--no-fail-fast", "--package", "simpler-host-log"]);
@@ -157,5 +157,9 @@ pub(crate) fn features() -> Result<()> {
     for test in ["log_facade", "tracing_layer", "its_log", "read_by_simpler"] {
         command.args(["--test", test]);
     }
-    run(&mut command)
+    run(&mut command)?;
+    // The deep dive of the executor, which is off by default.
+    run(cargo()
+        .args(["nextest", "run", "--package", "simpler-runtime", "--test", "profiling"])
+        .args(["--features", "simpler-runtime/orch-profiling,simpler-runtime/sched-profiling"]))
 }

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 /// Prints where each callable's time goes, stage by stage
 ///
-/// One view is printed: the rounds table, else the call tree, else the callable table. A log that holds no
+/// One view is printed: the rounds table, else the task slots, else the call tree, else the callable table. A log that holds no
 /// invocation, only spans of foreign producers (ext.), is shown by those.
 #[derive(clap::Args)]
 pub(crate) struct Timing {
@@ -24,6 +24,9 @@ pub(crate) struct Timing {
     /// Print each callable's call tree, values the medians over its invocations
     #[arg(long)]
     tree: bool,
+    /// Print the task slots: when each was dispatched, how long it took, and the interval between any two
+    #[arg(long)]
+    slots: bool,
     /// Print the spans of foreign producers (ext.) as well, in their own table or tree
     #[arg(long)]
     external: bool,
@@ -76,6 +79,10 @@ impl Timing {
                 Some(rounds) => text::rounds(&mut out, &rounds)?,
                 None => say("note: no runs, so there are no rounds"),
             }
+        } else if self.slots {
+            if !text::task_slots(&mut out, trace, &callables)? {
+                say("note: no task slots: an orchestration tags a task with set_task_timing_slot");
+            }
         } else if self.tree {
             let tie = decode_tie(&callables);
             if !tie.is_empty() {
@@ -88,7 +95,7 @@ impl Timing {
         } else {
             text::table(&mut out, &callables)?;
         }
-        if !self.json && !self.rounds_table && (self.external || callables.is_empty()) {
+        if !self.json && !self.rounds_table && !self.slots && (self.external || callables.is_empty()) {
             let producers = trace.producers();
             if self.tree {
                 text::external_tree(&mut out, &producers)?;

@@ -149,6 +149,7 @@ unsafe fn accept_others(
 
 /// The writer thread's whole life.
 pub(crate) extern "C" fn writer_main(region: *mut c_void) -> *mut c_void {
+    yield_to_others();
     // SAFETY: `start_writer` passes the current region, which stays for ever.
     let region: &'static Region = unsafe { &*region.cast::<Region>() };
     // SAFETY: the owner word admits one writer, and it is joined before another starts.
@@ -160,6 +161,15 @@ pub(crate) extern "C" fn writer_main(region: *mut c_void) -> *mut c_void {
     let batch = Batch::new();
     Writer { region, consumer, knots, output: Output::new(true), batch, failed }.run();
     core::ptr::null_mut()
+}
+
+/// Tells the scheduler that this thread is in no hurry: it keeps its share, but does not take a processor from a thread
+/// that runs just because its rest is over. Where that is refused the writer is as good as any.
+fn yield_to_others() {
+    // SAFETY: a zeroed parameter is the one that this policy asks for.
+    let parameters: libc::sched_param = unsafe { core::mem::zeroed() };
+    // SAFETY: the parameter is there for the call to read; 0 is this thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameters) };
 }
 
 struct Writer {

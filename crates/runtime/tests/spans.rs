@@ -131,6 +131,8 @@ fn a_run_explains_itself_in_the_log() {
     assert!(invocations.is_sorted_by(|a, b| a < b), "{invocations:?}");
 
     let text = log::text(directory.path());
+    // The deep dive is compiled in on demand only.
+    assert!(!text.contains("orch_start=") && !text.contains("sched_start="), "{text}");
     let hello: Vec<_> = text.lines().filter(|line| line.contains("hello from C")).collect();
     assert_eq!(hello.len(), RUNS);
     assert!(hello[0].contains("[TIMING] one_task: hello from C"), "{}", hello[0]);

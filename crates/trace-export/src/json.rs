@@ -3,7 +3,7 @@
 
 use crate::writer::Json;
 use simpler_trace_ingest::Reading;
-use simpler_trace_model::{Callable, Facts, Named, Producer, Stats, decode_tie};
+use simpler_trace_model::{Callable, Facts, Named, Producer, Stats, TaskSlots, Trace, decode_tie};
 use std::io::{self, Write};
 
 /// How many complaints are listed; all are counted.
@@ -17,7 +17,7 @@ pub fn timing(out: &mut (impl Write + ?Sized), reading: &Reading, callables: &[C
     let mut json = Json::new(&mut *out);
     json.object(|json| {
         json.key("callables")?;
-        json.array(|json| callables.iter().try_for_each(|one| callable(json, one)))?;
+        json.array(|json| callables.iter().try_for_each(|one| callable(json, &reading.trace, one)))?;
         let tie = decode_tie(callables);
         if !tie.is_empty() {
             json.key("decode_tie")?;
@@ -188,7 +188,7 @@ fn complaints<W: Write>(json: &mut Json<W>, reading: &Reading) -> io::Result<()>
     })
 }
 
-fn callable<W: Write>(json: &mut Json<W>, callable: &Callable) -> io::Result<()> {
+fn callable<W: Write>(json: &mut Json<W>, trace: &Trace, callable: &Callable) -> io::Result<()> {
     json.object(|json| {
         json.key("hid")?;
         hid(json, callable.hid)?;
@@ -211,7 +211,43 @@ fn callable<W: Write>(json: &mut Json<W>, callable: &Callable) -> io::Result<()>
             json.key("effective_mean_ns")?;
             json.integer(ns)?;
         }
-        Ok(())
+        match trace.task_slots(callable) {
+            Some(slots) => task_slots(json, &slots),
+            None => Ok(()),
+        }
+    })
+}
+
+fn task_slots<W: Write>(json: &mut Json<W>, of: &TaskSlots) -> io::Result<()> {
+    json.key("task_slots")?;
+    json.array(|json| {
+        of.slots.iter().try_for_each(|slot| {
+            json.object(|json| {
+                json.key("slot")?;
+                json.integer(slot.slot)?;
+                json.key("n")?;
+                json.integer(slot.n)?;
+                json.key("dispatch_median_ns")?;
+                json.float(slot.dispatch_ns)?;
+                json.key("dur_median_ns")?;
+                json.float(slot.dur_ns)
+            })
+        })
+    })?;
+    json.key("slot_intervals")?;
+    json.array(|json| {
+        of.intervals.iter().try_for_each(|interval| {
+            json.object(|json| {
+                json.key("from")?;
+                json.integer(interval.from)?;
+                json.key("to")?;
+                json.integer(interval.to)?;
+                json.key("n")?;
+                json.integer(interval.n)?;
+                json.key("median_ns")?;
+                json.float(interval.ns)
+            })
+        })
     })
 }
 

@@ -69,6 +69,43 @@ pub fn table(out: &mut impl Write, callables: &[Callable]) -> io::Result<()> {
     Ok(())
 }
 
+/// The task slots of each callable that has any: when each was dispatched and how long it took, and from the dispatch of
+/// one to the finish of another; medians, in us of the device's clock. Gives whether there were any.
+///
+/// # Errors
+/// As `out`.
+pub fn task_slots(out: &mut impl Write, trace: &Trace, callables: &[Callable]) -> io::Result<bool> {
+    let mut any = false;
+    for callable in callables {
+        let Some(of) = trace.task_slots(callable) else { continue };
+        any = true;
+        let (hid, label, n) = (callable.hid, callable.display_label(), callable.invocations.len());
+        writeln!(out, "callable hid={hid:x} ({label}) — task slots, median of {n} invocation(s)")?;
+        writeln!(out, "  {:<6}  {:>6}  {:>12}  {:>12}", "Slot", "n", "At (us)", "Took (us)")?;
+        for slot in &of.slots {
+            let (at, took) = (us(slot.dispatch_ns), us(slot.dur_ns));
+            writeln!(out, "  {:<6}  {:>6}  {at:>12.1}  {took:>12.1}", slot.slot, slot.n)?;
+        }
+        if of.slots.len() > 1 {
+            writeln!(out, "  From a slot's dispatch (row) to another's finish (column), us:")?;
+            write!(out, "  {:<6}", "")?;
+            of.slots.iter().try_for_each(|to| write!(out, "  {:>9}", to.slot))?;
+            writeln!(out)?;
+            for from in &of.slots {
+                write!(out, "  {:<6}", from.slot)?;
+                for to in &of.slots {
+                    let own = (from.slot == to.slot).then_some(from.dur_ns);
+                    let ns = own.or_else(|| of.interval(from.slot, to.slot).map(|interval| interval.ns));
+                    write!(out, "  {:>9}", us_or_missing(ns))?;
+                }
+                writeln!(out)?;
+            }
+        }
+        writeln!(out)?;
+    }
+    Ok(any)
+}
+
 /// A column of the rounds table.
 struct Column {
     title: &'static str,

@@ -193,3 +193,22 @@ fn a_name_cannot_speak_to_the_terminal() {
     assert!(text.contains("odd\\nname\\u{1b}[31m: mean="), "{text}");
     assert!(text.contains("\\u{7}\u{20ac}"), "{text}");
 }
+
+#[test]
+fn task_slots_show_their_windows_and_the_interval_between_any_two() {
+    let trace = case("task-slots").trace;
+    let mut out = Vec::new();
+    assert!(text::task_slots(&mut out, &trace, &trace.callables()).unwrap());
+    let said = String::from_utf8(out).unwrap();
+    let rows: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0][..2], ["callable", "hid=b7e2c04410d95f6e"]);
+    // Slot 16 is none.
+    assert_eq!(rows[2..4], [["0", "1", "1000.0", "2000.0"], ["15", "1", "6000.0", "4000.0"]]);
+    assert_eq!(rows[5], ["0", "15"]);
+    // 0's dispatch to 15's finish; back, 0 was done before 15 began.
+    assert_eq!(rows[6..8], [["0", "2000.0", "9000.0"], ["15", "-3000.0", "4000.0"]]);
+    let mut out = Vec::new();
+    let trace = case("zero-duration").trace;
+    assert!(!text::task_slots(&mut out, &trace, &trace.callables()).unwrap());
+    assert!(out.is_empty());
+}

@@ -43,7 +43,7 @@ pub enum Stage {
 const RUN_WORDS: [&str; 3] = ["simpler_run", "chip.run", "run_prepared"];
 
 /// Task slots are numbered 0 to 15; a higher number is no slot.
-const TASK_SLOTS: u8 = 16;
+pub(crate) const TASK_SLOTS: u8 = 16;
 
 pub(crate) fn family(name: &str) -> Family {
     let first = name.split('.').next().unwrap_or(name);

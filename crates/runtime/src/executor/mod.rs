@@ -35,6 +35,11 @@ use crate::run::{GraphRuntime, schedulers};
 /// The status of a thread that the executor does not expect, or that panicked; no code of RUNTIME §2.3 fits.
 const INTERNAL: i32 = -(code::EXPLICIT_FATAL as i32);
 
+/// Whether the orchestrator logs its window and how many tasks it submitted.
+const ORCH_PROFILING: bool = cfg!(feature = "orch-profiling");
+/// Whether each scheduler logs its window, how often it went round, and how many tasks it scheduled.
+const SCHED_PROFILING: bool = cfg!(feature = "sched-profiling");
+
 /// What outlives a run: the orchestrator's memory and the loaded objects.
 #[derive(Default)]
 pub(crate) struct Executor {

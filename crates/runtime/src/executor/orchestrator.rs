@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use simpler_device_phase::Phase;
+use simpler_device_phase::{Phase, cycles_to_ns};
+use simpler_host_log::log_timing;
 use simpler_kernel_abi::CoreKind;
 
-use super::{Gate, GateGuard, OrchestratorState, Thread, watchdog};
+use super::{Gate, GateGuard, ORCH_PROFILING, OrchestratorState, Thread, watchdog};
 use crate::code::{self, Stall};
 use crate::graph::GraphError;
 use crate::graph::arena::Graph;
@@ -80,7 +81,8 @@ fn start_and_submit(
     }
     drop(resetting);
 
-    let _window = thread.phases.scope(Phase::OrchWindow, || thread.cycles());
+    let window = thread.phases.scope(Phase::OrchWindow, || thread.cycles());
+    let started = if ORCH_PROFILING { thread.cycles() } else { 0 };
     object.call(&mut orchestration, &args);
     seal(thread, &graph);
     // The window ends when a scheduler has taken note, so that one that starts late still overlaps it. A run whose
@@ -92,6 +94,18 @@ fn start_and_submit(
         let finished = gates.finished.load(Ordering::Acquire);
         (scheduling != 0 || finished == thread.schedulers() || graph.is_fatal()).then_some(())
     });
+    drop(window);
+    if ORCH_PROFILING {
+        let (ended, hz) = (thread.cycles(), run.profile.counter_hz);
+        log_timing!(
+            "Thread {}: orch_start={} orch_end={} orch_cost_ns={} tasks_submitted={}",
+            thread.index,
+            started,
+            ended,
+            cycles_to_ns(ended - started, hz),
+            graph.submitted()
+        );
+    }
     // ORDERING: Acquire: pairs with the AcqRel in `FinishGuard`: what the schedulers completed is visible.
     let all_left = gates.finished.load(Ordering::Acquire) == thread.schedulers();
     if all_left && !graph.is_drained() && !graph.is_fatal() {

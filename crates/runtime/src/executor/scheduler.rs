@@ -8,13 +8,13 @@
 
 use std::sync::atomic::Ordering;
 
-use simpler_device_phase::{Phase, TaskAttrs};
-use simpler_host_log::log_error;
+use simpler_device_phase::{Phase, TaskAttrs, cycles_to_ns};
+use simpler_host_log::{log_error, log_timing};
 use simpler_platform::{CondState, DispatchPayload};
 use simpler_relax::{Deadline, Relax};
 
-use super::Thread;
 use super::watchdog::{self, Watchdog};
+use super::{SCHED_PROFILING, Thread};
 use crate::code;
 use crate::graph::CORE_KINDS;
 use crate::graph::arena::Graph;
@@ -54,6 +54,9 @@ pub(super) struct Scheduler<'a> {
     /// Per kind, the idle cores, by bit.
     idle: [u64; CORE_KINDS.len()],
     running: u64,
+    /// Rounds of the loop, and tasks dispatched; counted for profiling only.
+    loops: u64,
+    scheduled: u64,
 }
 
 impl<'a> Scheduler<'a> {
@@ -61,7 +64,8 @@ impl<'a> Scheduler<'a> {
     pub(super) fn attach(thread: &'a Thread<'a>, graph: Graph<'a>) -> Self {
         let clusters = thread.run.profile.clusters;
         let schedulers = thread.schedulers();
-        let mut scheduler = Self { thread, graph, cores: Vec::new(), idle: [0; 2], running: 0 };
+        let mut scheduler =
+            Self { thread, graph, cores: Vec::new(), idle: [0; 2], running: 0, loops: 0, scheduled: 0 };
         for cluster in (thread.index..clusters).step_by(schedulers) {
             scheduler.attach_core(cluster, 0);
             // AICs are numbered first, then the AIVs in pairs.
@@ -92,8 +96,17 @@ impl<'a> Scheduler<'a> {
     /// The resolve and dispatch loop; the status of this thread.
     pub(super) fn run(&mut self) -> i32 {
         let thread = self.thread;
-        let _window = thread.phases.scope(Phase::SchedWindow, || thread.cycles());
+        let window = thread.phases.scope(Phase::SchedWindow, || thread.cycles());
+        let started = if SCHED_PROFILING { thread.cycles() } else { 0 };
         let status = self.schedule();
+        drop(window);
+        if SCHED_PROFILING {
+            let (ended, hz, index) = (thread.cycles(), thread.run.profile.counter_hz, thread.index);
+            let cost_ns = cycles_to_ns(ended - started, hz);
+            log_timing!("Thread {index}: sched_start={started} sched_end={ended} sched_cost_ns={cost_ns}");
+            let (loops, scheduled) = (self.loops, self.scheduled);
+            log_timing!("Thread {index}: Scheduler summary: loops={loops}, tasks_scheduled={scheduled}");
+        }
         if status != 0 || self.graph.is_fatal() {
             self.drain_cores();
         }
@@ -118,6 +131,9 @@ impl<'a> Scheduler<'a> {
             let seen = event.epoch();
             if self.graph.is_fatal() {
                 return 0;
+            }
+            if SCHED_PROFILING {
+                self.loops += 1;
             }
             let completed = self.poll_cores();
             let dispatched = self.dispatch_ready(completed);
@@ -212,6 +228,9 @@ impl<'a> Scheduler<'a> {
         let own = self.idle[kind].trailing_zeros() as usize;
         self.idle[kind] &= !(1 << own);
         self.running |= 1 << own;
+        if SCHED_PROFILING {
+            self.scheduled += 1;
+        }
         let work = self.graph.tasks.slot(task).work();
         let core = &mut self.cores[own];
         core.task = task;
