@@ -28,6 +28,8 @@
 //! ```
 
 pub mod chrome;
+mod event;
 pub mod json;
+mod lanes;
 pub mod text;
 mod writer;
