@@ -149,7 +149,7 @@ fn by_thread<W: Write>(json: &mut Json<W>, trace: &Trace, items: &[Item]) -> io:
     for process in items.chunk_by(|a, b| a.pid == b.pid) {
         let pid = process[0].pid;
         let names = process.iter().map(|item| trace.name(&trace.spans()[item.index as usize]));
-        event::metadata(json, "process_name", pid, 0, &event::process_name(pid, names))?;
+        event::name(json, "process_name", pid, 0, &event::process_name(pid, names))?;
         let mut synthetic = process.iter().map(|item| item.tid).max().unwrap_or(0);
         for track in process.chunk_by(|a, b| (a.side, a.tid) == (b.side, b.tid)) {
             let (side, tid) = (track[0].side, track[0].tid);
@@ -170,7 +170,7 @@ fn by_thread<W: Write>(json: &mut Json<W>, trace: &Trace, items: &[Item]) -> io:
                     synthetic = if own { synthetic } else { synthetic.saturating_add(1) };
                     tids.push(if own { tid } else { synthetic });
                     let lane_name = if lane == 0 { name.clone() } else { format!("{name}, lane {lane}") };
-                    event::metadata(json, "thread_name", pid, tids[lane], &lane_name)?;
+                    event::name(json, "thread_name", pid, tids[lane], &lane_name)?;
                 }
                 thread_event(json, trace, item, tids[lane])?;
             }
@@ -259,9 +259,9 @@ fn by_invocation<W: Write>(json: &mut Json<W>, trace: &Trace) -> io::Result<usiz
         let lane = number as u64 + 1;
         let label = labels.get(&(number as u32)).map_or("", String::as_str);
         let name = format!("{label} inv={} (pid={})", invocation.inv, trace.life_of(invocation).pid);
-        event::metadata(json, "process_name", lane, 0, &name)?;
-        event::metadata(json, "thread_name", lane, 0, "host")?;
-        event::metadata(json, "thread_name", lane, 1, "device (clk=dev)")?;
+        event::name(json, "process_name", lane, 0, &name)?;
+        event::name(json, "thread_name", lane, 0, "host")?;
+        event::name(json, "thread_name", lane, 1, "device (clk=dev)")?;
         for span in trace.spans_of(invocation) {
             let tid = u64::from(trace.is_device(span));
             complete(json, trace, span, span.ts..span.end(), lane, tid, |_| Ok(()))?;

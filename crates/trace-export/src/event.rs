@@ -23,12 +23,34 @@ pub(crate) fn producers<'a>(names: impl Iterator<Item = &'a Name>) -> Option<Str
     (!producers.is_empty()).then(|| producers.join("/"))
 }
 
-pub(crate) fn metadata<W: Write>(
+/// What a process (`process_name`) or a thread (`thread_name`) is called.
+pub(crate) fn name<W: Write>(
     json: &mut Json<W>,
     what: &str,
     pid: u64,
     tid: u64,
     name: &str,
+) -> io::Result<()> {
+    metadata(json, what, pid, tid, |json| {
+        json.key("name")?;
+        json.text(name)
+    })
+}
+
+/// Where a process stands among the others.
+pub(crate) fn sort_index<W: Write>(json: &mut Json<W>, pid: u64, index: usize) -> io::Result<()> {
+    metadata(json, "process_sort_index", pid, 0, |json| {
+        json.key("sort_index")?;
+        json.integer(index)
+    })
+}
+
+fn metadata<W: Write>(
+    json: &mut Json<W>,
+    what: &str,
+    pid: u64,
+    tid: u64,
+    args: impl FnOnce(&mut Json<W>) -> io::Result<()>,
 ) -> io::Result<()> {
     json.object(|json| {
         json.key("ph")?;
@@ -40,10 +62,7 @@ pub(crate) fn metadata<W: Write>(
         json.key("tid")?;
         json.integer(tid)?;
         json.key("args")?;
-        json.object(|json| {
-            json.key("name")?;
-            json.text(name)
-        })
+        json.object(args)
     })
 }
 
