@@ -181,6 +181,12 @@ fn events_are_in_the_order_of_time_process_thread_and_name() {
     for document in [
         draw(&trace_of("logs/l3_ffn_tp_a2a3sim.log"), &[]),
         draw(&trace_of("swimlane/run.log"), &[chip_records()]),
+        Log::default()
+            .span((2, 3), (1, 0), "b 100 5")
+            .span((2, 3), (2, 0), "a 100 5")
+            .span((1, 9), (1, 0), "c 100 5")
+            .span((1, 9), (1, 0), "d 99 1")
+            .draw(),
     ] {
         let key = |event: &&Value| {
             let id = |key: &str| event[key].as_u64().unwrap();
@@ -231,6 +237,7 @@ fn a_thread_is_named_by_what_it_does_for_the_runtime() {
         (&["ext.shop.order 0 9 role=facade", "ext.bank.pay 20 9"], "ext bank/shop"),
         (&["ext.shop 0 9", "ext..order 20 9"], "tid 500"),
         (&["ext.shop.order 0 9 role=facade", "chip.run 20 9"], "chip child"),
+        (&["ext.shop.order 0 9", "chip.run.runner_run.device_wall 0 9 clk=dev"], "chip child"),
         (&["ext.shop.order 0 9 host_phase_thread=graph_submit_main", "other 20 9"], "tid 500"),
     ] {
         let document = spans.iter().fold(Log::default(), |log, span| log.node(500, span)).draw();
@@ -392,18 +399,19 @@ fn foreign_spans_reshape_nothing_of_ours() {
         // On the same thread: across both roots, across one's start, between them.
         "ext.shop.order 900 2000 slot_id=7 role=facade",
         "ext.shop.order 990 200 slot_id=0 run_id=1 task_slot=0",
-        "ext.shop.submit 1320 5 run_id=1 task_slot=0",
+        "ext.shop.order 1320 5",
     ];
     for slots in [["slot_id=0", "slot_id=1"], ["", ""]] {
         let flow = |log: Log| {
             log.node(500, "node.submit 1100 10 run_id=1 task_slot=0")
                 .node(501, "node.dispatch 1400 10 run_id=1 task_slot=0")
         };
+        let tempting = |log: Log| log.node(500, "ext.shop.submit 1320 5 run_id=1 task_slot=0");
         let alone = flow(pipeline(slots)).draw();
         for count in 1..=foreign.len() {
             let log = flow(pipeline(slots));
             let log = foreign[..count].iter().fold(log, |log, span| log.chip((0, 0), span));
-            let document = log.draw();
+            let document = tempting(log).draw();
             assert_eq!(ours(&document), ours(&alone), "{slots:?} {count}");
             assert_eq!(flows(&document), flows(&alone));
             assert_nested(&document);
@@ -595,8 +603,8 @@ fn a_number_that_was_used_again_takes_the_anchors_around_its_records() {
             .device_anchor(1, start, cycle, 30)
             .device_anchor(1, start + 1_000_000, cycle + 50_000, 30)
     };
-    let trace = run(run(Log::default(), 1_000_000, 0), 9_000_000, 400_000).finish();
-    for (cycle, at) in [(5_000, 1_100_000), (405_000, 9_100_000)] {
+    let trace = run(run(Log::default(), 1_000_000, 0), 9_000_000, 900_000).finish();
+    for (cycle, at) in [(5_000, 1_100_000), (905_000, 9_100_000)] {
         let records = file(1, &json!({"aicore_tasks": [[0, 9, 1, cycle, cycle + 1, 4]]}));
         assert_eq!(ns(&named(&draw(&trace, &[records]), "task 9")[0]["ts"]), at);
     }

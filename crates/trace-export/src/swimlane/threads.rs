@@ -99,7 +99,8 @@ fn slots<'a>(trace: &Trace, own: &[Host<'a>]) -> Option<BTreeMap<i64, Vec<Host<'
         };
         slots.entry(trace.attributes(says).integer("slot_id")?).or_default().push(*host);
     }
-    (slots.len() > 1 && !slots.values().any(|spans| overlap(spans))).then_some(slots)
+    // One slot alone still overlaps.
+    (!slots.values().any(|spans| overlap(spans))).then_some(slots)
 }
 
 /// Whether two spans of depth 0 do. They come in the order of their starts; touching ends do not overlap.
