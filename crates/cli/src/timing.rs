@@ -3,9 +3,10 @@
 use crate::log::{Logs, complain};
 use crate::{UNUSABLE, say};
 use anyhow::Context;
-use simpler_trace_export::{chrome, json, text};
-use simpler_trace_model::{Trace, decode_tie};
-use std::fs::File;
+use simpler_trace_export::chip_records::{self, ChipRecords};
+use simpler_trace_export::{chrome, json, swimlane, text};
+use simpler_trace_model::decode_tie;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,6 +37,13 @@ pub(crate) struct Timing {
     /// How the Chrome trace is laid out: a track a thread, or a process an invocation
     #[arg(long, value_name = "LAYOUT", value_enum, default_value = "thread")]
     trace_lanes: TraceLanes,
+    /// Write a Chrome trace with a lane for all that runs side by side: threads, pipeline slots, device phases
+    #[arg(long, value_name = "FILE")]
+    swimlane: Option<PathBuf>,
+    /// Draw a chip's cores, schedulers and orchestrators into the swimlane: a chip_swimlane_records.json, or a
+    /// directory that holds some, at any depth; may be given several times
+    #[arg(long, value_name = "PATH")]
+    chip_swimlane_records: Vec<PathBuf>,
     /// Print the figures as one JSON object on one line
     #[arg(long)]
     json: bool,
@@ -49,6 +57,10 @@ enum TraceLanes {
 
 impl Timing {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        anyhow::ensure!(
+            self.swimlane.is_some() || self.chip_swimlane_records.is_empty(),
+            "--chip-swimlane-records only adds to a picture, so it needs --swimlane"
+        );
         let mut out = BufWriter::new(io::stdout().lock());
         let unusable = |out: &mut dyn Write, sentence: &str| {
             if self.json {
@@ -65,6 +77,13 @@ impl Timing {
         complain(&reading);
         if let Some(sentence) = self.logs.unusable(&reading) {
             return unusable(&mut out, &sentence);
+        }
+        let chip_records = match read_chip_records(&self.chip_swimlane_records) {
+            Ok(records) => records,
+            Err(sentence) => return unusable(&mut out, &sentence),
+        };
+        for warning in swimlane::warnings(&reading.trace, &chip_records) {
+            say(warning);
         }
 
         let trace = &reading.trace;
@@ -105,9 +124,29 @@ impl Timing {
         }
         out.flush()?;
 
+        let mut messages = Vec::new();
         if let Some(path) = &self.trace_out {
-            let spans = write_trace(path, trace, self.trace_lanes)?;
-            let message = format!("Wrote Chrome trace: {} ({spans} spans)", path.display());
+            let lanes = match self.trace_lanes {
+                TraceLanes::Thread => chrome::Lanes::Thread,
+                TraceLanes::Invocation => chrome::Lanes::Invocation,
+            };
+            let spans = write_file(path, |out| chrome::write(out, trace, lanes))?;
+            messages.push(format!("Wrote Chrome trace: {} ({spans} spans)", path.display()));
+        }
+        if let Some(path) = &self.swimlane {
+            let written = write_file(path, |out| swimlane::write(out, trace, &chip_records))?;
+            let swimlane::Written { host_spans, device_spans_unaligned, chip_records, .. } = written;
+            let records = match chip_records {
+                0 => String::new(),
+                records => format!(", {records} chip swimlane records"),
+            };
+            messages.push(format!(
+                "Wrote host swimlane: {} ({host_spans} host spans, {device_spans_unaligned} unaligned device \
+                 spans{records})",
+                path.display()
+            ));
+        }
+        for message in messages {
             // Standard output holds one JSON object and nothing else.
             if self.json { say(message) } else { writeln!(out, "{message}")? }
         }
@@ -116,14 +155,60 @@ impl Timing {
     }
 }
 
-fn write_trace(path: &Path, trace: &Trace, lanes: TraceLanes) -> anyhow::Result<usize> {
-    let lanes = match lanes {
-        TraceLanes::Thread => chrome::Lanes::Thread,
-        TraceLanes::Invocation => chrome::Lanes::Invocation,
-    };
+fn write_file<T>(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>,
+) -> anyhow::Result<T> {
     let failed = || format!("cannot write {}", path.display());
     let mut out = BufWriter::new(File::create(path).with_context(failed)?);
-    let spans = chrome::write(&mut out, trace, lanes).with_context(failed)?;
+    let written = write(&mut out).with_context(failed)?;
     out.flush().with_context(failed)?;
-    Ok(spans)
+    Ok(written)
+}
+
+/// Reads all chip swimlane records that paths stand for. A file that holds something else is said and left out; the
+/// error is a sentence.
+fn read_chip_records(paths: &[PathBuf]) -> Result<Vec<ChipRecords>, String> {
+    let mut records = Vec::new();
+    for path in paths {
+        let mut files = Vec::new();
+        let failed = |error: io::Error| format!("{} cannot be read: {error}", path.display());
+        find_chip_records(path, &mut files).map_err(failed)?;
+        if files.is_empty() {
+            return Err(format!(
+                "{} is a directory but holds no {}",
+                path.display(),
+                chip_records::FILE_NAME
+            ));
+        }
+        files.sort();
+        for file in files {
+            let bytes =
+                fs::read(&file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
+            match ChipRecords::parse(file.display().to_string(), &bytes) {
+                Ok(file) => records.push(file),
+                Err(error) => {
+                    say(format_args!("warning: {} {error}; it is left out of the picture", file.display()))
+                }
+            }
+        }
+    }
+    Ok(records)
+}
+
+/// A path itself unless it is a directory, else what it holds, at any depth. Links to directories are not followed.
+fn find_chip_records(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
+    if !fs::metadata(path)?.is_dir() {
+        files.push(path.to_owned());
+        return Ok(());
+    }
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            find_chip_records(&entry.path(), files)?;
+        } else if entry.file_name() == chip_records::FILE_NAME {
+            files.push(entry.path());
+        }
+    }
+    Ok(())
 }

@@ -293,6 +293,133 @@ fn the_trace_is_written_and_said() {
     assert!(stderr(&output).contains("cannot write /nonexistent/trace.json"));
 }
 
+/// A device span of the first run, with what places it or without.
+fn device(anchors: bool) -> String {
+    let anchor = |host_ns: u32, cycle: u32| {
+        format!(
+            "[mono_ns={host_ns}][T0x7f00][TIMING] clock.anchor: [DEV_CLOCK_ANCHOR] v=1 pid=41 inv=1 \
+             host_ns={host_ns} dev_cyc={cycle} dev_freq=50000000 half_ns=30\n"
+        )
+    };
+    let wall = "depth=2 name=simpler_run.runner_run.device_wall ts=0 dur=1000 clk=dev org_cyc=100";
+    let anchors = if anchors { anchor(10_100, 50) + &anchor(14_900, 290) } else { String::new() };
+    anchors + &record(1, wall)
+}
+
+#[test]
+fn the_swimlane_is_written_and_said_beside_the_trace() {
+    let trace = file("lanes-trace.json", "");
+    let lanes = file("lanes.json", "");
+    for (anchors, unaligned) in [(false, 1), (true, 0)] {
+        let log = file("lanes.log", whole(2) + &device(anchors));
+        let output = run(&["timing", &log, "--trace-out", &trace, "--swimlane", &lanes]);
+        assert_eq!(output.status.code(), Some(0));
+        let said = format!(
+            "Wrote Chrome trace: {trace} (5 spans)\nWrote host swimlane: {lanes} (4 host spans, {unaligned} \
+             unaligned device spans)\n"
+        );
+        assert!(stdout(&output).ends_with(&said), "{}", stdout(&output));
+        let written: Value = serde_json::from_slice(&std::fs::read(&lanes).unwrap()).unwrap();
+        let events = written["traceEvents"].as_array().unwrap();
+        let spans = || events.iter().filter(|event| event["ph"] == "X");
+        assert_eq!(spans().count(), 5 - unaligned);
+        assert_eq!(spans().filter(|event| event["args"]["wall_time"].is_string()).count(), 4);
+    }
+    let log = file("lanes.log", whole(2));
+    let output = run(&["timing", "--json", &log, "--swimlane", &lanes]);
+    assert_eq!(stdout(&output).lines().count(), 1, "standard output is one object");
+    assert!(stderr(&output).ends_with("(4 host spans, 0 unaligned device spans)\n"), "{}", stderr(&output));
+    let output = run(&["timing", &log, "--swimlane", "/nonexistent/lanes.json"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("cannot write /nonexistent/lanes.json"));
+}
+
+/// A folder of a test's own, empty.
+fn folder(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&path);
+    std::fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// A file of chip swimlane records of one run, that of a kernel.
+fn chip_records(inv: u32, more: &str) -> String {
+    format!(
+        "{{\"metadata\": {{\"pid\": 41, \"inv\": {inv}{more}}}, \"aicore_tasks\": [[0, 7, 1, 110, 120, 3]]}}"
+    )
+}
+
+#[test]
+fn chip_swimlane_records_are_found_in_directories_and_drawn() {
+    let log = file("chip.log", whole(2) + &device(true));
+    let lanes = file("chip.json", "");
+    let records = folder("chip-records");
+    let lossy = ", \"records\": {\"aicore_tasks\": {\"collected\": 1, \"dropped\": 2, \"total\": 3}}";
+    for (run, text) in
+        [("b/run1", chip_records(1, "")), ("a", chip_records(1, lossy)), ("c", "{\"level\": ".into())]
+    {
+        std::fs::create_dir_all(records.join(run)).unwrap();
+        std::fs::write(records.join(run).join("chip_swimlane_records.json"), text).unwrap();
+    }
+    std::fs::write(records.join("other.json"), "no JSON").unwrap();
+    let alone = file("chip-alone.json", chip_records(2, ""));
+    let path = records.to_str().unwrap();
+    let output = run(&[
+        "timing",
+        &log,
+        "--swimlane",
+        &lanes,
+        "--chip-swimlane-records",
+        path,
+        "--chip-swimlane-records",
+        &alone,
+    ]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = "(4 host spans, 0 unaligned device spans, 2 chip swimlane records)\n";
+    assert!(stdout(&output).ends_with(said), "{}", stdout(&output));
+    let warnings: Vec<&str> = stderr(&output).lines().collect();
+    let name = "chip_swimlane_records.json";
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    assert!(
+        warnings[0].starts_with(&format!("warning: {path}/c/{name} holds no chip swimlane records: EOF"))
+    );
+    assert!(
+        warnings[1].starts_with(&format!("warning: {path}/a/{name}: 2 chip swimlane record(s) were dropped"))
+    );
+    assert!(
+        warnings[2].starts_with("warning: 1 chip swimlane records file(s) are left out"),
+        "no clock for run 2"
+    );
+    assert!(warnings[2].ends_with(&alone));
+    let written: Value = serde_json::from_slice(&std::fs::read(&lanes).unwrap()).unwrap();
+    let sources: Vec<&str> = written["chipSwimlaneRecords"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|file| file["source"].as_str().unwrap())
+        .collect();
+    assert_eq!(sources, [&format!("{path}/a/{name}"), &format!("{path}/b/run1/{name}"), &alone]);
+}
+
+#[test]
+fn chip_swimlane_records_that_are_not_there_or_not_wanted_are_a_sentence_and_2() {
+    let log = file("chip-none.log", whole(1));
+    let lanes = file("chip-none.json", "");
+    let empty = folder("chip-none");
+    let empty = empty.to_str().unwrap();
+    for (arguments, says) in [
+        (&["--chip-swimlane-records", empty][..], "needs --swimlane"),
+        (&["--swimlane", &lanes, "--chip-swimlane-records", empty], "holds no chip_swimlane_records.json"),
+        (&["--swimlane", &lanes, "--chip-swimlane-records", "/nonexistent/records"], "/nonexistent/records"),
+    ] {
+        let output = run(&[&["timing", &log], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+        assert_eq!(stdout(&output), "");
+    }
+}
+
 #[test]
 fn a_reader_that_goes_away_ends_it_quietly() {
     // More output than a pipe holds, so that the writer meets the closed end.

@@ -3,6 +3,8 @@
 //! - [`text`]: the callable table, the rounds table and the call tree, in the formats that scripts parse
 //! - [`json`]: the same and the integrity facts, as one object on one line
 //! - [`chrome`]: a timeline for Perfetto and `chrome://tracing`, streamed
+//! - [`swimlane`]: the same with a lane for all that runs side by side, on the host and, with the [`chip_records`] of
+//!   its runs, on the device
 //!
 //! Everything here writes to an [`std::io::Write`] and computes nothing that the model does not offer.
 //!
@@ -27,7 +29,11 @@
 //! # }
 //! ```
 
+pub mod chip_records;
 pub mod chrome;
+mod event;
 pub mod json;
+mod lanes;
+pub mod swimlane;
 pub mod text;
 mod writer;

@@ -2,10 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
+mod picture;
+
+use picture::{assert_nested, complete, ns};
 use serde_json::Value;
 use simpler_trace_export::chrome::{self, Lanes};
 use simpler_trace_ingest::{Source, read};
-use std::collections::BTreeMap;
 use std::path::Path;
 
 fn write(log: &str, lanes: Lanes) -> (String, usize) {
@@ -18,35 +20,6 @@ fn write(log: &str, lanes: Lanes) -> (String, usize) {
 
 fn case(name: &str, lanes: Lanes) -> Value {
     serde_json::from_str(&write(&format!("cases/{name}/input.log"), lanes).0).unwrap()
-}
-
-fn complete(document: &Value) -> Vec<&Value> {
-    document["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X").collect()
-}
-
-fn ns(us: &Value) -> i64 {
-    (us.as_f64().unwrap() * 1000.0).round() as i64
-}
-
-/// On each track, a span lies inside the one before or begins after it.
-fn assert_nested(document: &Value) {
-    let mut tracks: BTreeMap<(u64, u64), Vec<(i64, i64)>> = BTreeMap::new();
-    for event in complete(document) {
-        let key = (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
-        let start = ns(&event["ts"]);
-        tracks.entry(key).or_default().push((start, start + ns(&event["dur"])));
-    }
-    for (track, mut spans) in tracks {
-        spans.sort_by_key(|&(start, end)| (start, std::cmp::Reverse(end)));
-        let mut open: Vec<i64> = Vec::new();
-        for (start, end) in spans {
-            while open.last().is_some_and(|&outer| outer <= start) {
-                open.pop();
-            }
-            assert!(open.last().is_none_or(|&outer| end <= outer), "{track:?} at {start}");
-            open.push(end);
-        }
-    }
 }
 
 #[test]

@@ -25,11 +25,17 @@ const NS_PER_S: i128 = 1_000_000_000;
 const RATE_ERROR_PPM: i128 = 200;
 const PPM: i128 = 1_000_000;
 
+/// A device's counter against the host's clock.
+#[derive(Clone, Debug)]
+pub struct DeviceClock<'a> {
+    /// Ascending in both clocks, at least one.
+    anchors: Vec<&'a DeviceClockAnchor>,
+}
+
 /// How the device's clock and the host's belong together during an invocation.
 #[derive(Clone, Debug)]
 pub struct Alignment<'a> {
-    /// Ascending in both clocks, at least one.
-    anchors: Vec<&'a DeviceClockAnchor>,
+    clock: DeviceClock<'a>,
     /// The cycle of device time 0.
     origin: u64,
     /// The cycle at which the wall began, where that is another one.
@@ -64,6 +70,13 @@ impl Trace {
         let attributes = self.attributes(wall);
         let cycle = |key| attributes.get(key)?.parse::<u64>().ok();
         let origin = cycle("org_cyc")?;
+        let clock = self.device_clock(invocation)?;
+        Some(Alignment { clock, origin, wall: cycle("wall_cyc").unwrap_or(origin) })
+    }
+
+    /// The device's counter during an invocation, for records that hold bare cycles. `None` if there is no anchor for
+    /// it.
+    pub fn device_clock(&self, invocation: &Invocation) -> Option<DeviceClock<'_>> {
         let key = (invocation.life, self.life_of(invocation).pid, invocation.inv);
         let of = |(life, anchor): &(u32, DeviceClockAnchor)| (*life, anchor.pid, anchor.inv);
         let first = self.device_anchors.partition_point(|held| of(held) < key);
@@ -71,39 +84,40 @@ impl Trace {
         // Where one process has used the number again, an anchor belongs to the run in whose time it was taken.
         let root = invocation.root_span(self).filter(|root| !self.is_device(root));
         let window = root.map(|root| root.ts..=root.end());
-        let mut anchors: Vec<&DeviceClockAnchor> = Vec::new();
-        for (_, anchor) in held {
-            let within = window.as_ref().is_none_or(|window| window.contains(&anchor.host_ns));
-            let rises = anchors.last().is_none_or(|last| {
-                (last.host_ns, last.dev_cyc) < (anchor.host_ns, anchor.dev_cyc)
-                    && last.dev_cyc < anchor.dev_cyc
-                    && last.dev_freq == anchor.dev_freq
-            });
-            if within && rises {
-                anchors.push(anchor);
-            }
-        }
-        (!anchors.is_empty()).then(|| Alignment {
-            anchors,
-            origin,
-            wall: cycle("wall_cyc").unwrap_or(origin),
-        })
+        DeviceClock::of(
+            held.map(|(_, anchor)| anchor)
+                .filter(|anchor| window.as_ref().is_none_or(|window| window.contains(&anchor.host_ns))),
+        )
     }
 }
 
-impl Alignment<'_> {
-    /// Where a device span of the invocation lies on the host's axis.
-    pub fn place(&self, trace: &Trace, span: &Span) -> Placed {
-        let zero = match trace.name(span).stage {
-            Some(Stage::DeviceWall) => self.wall,
-            _ => self.origin,
-        };
-        let (start, end) = (self.moment(zero, span.ts), self.moment(zero, span.end()));
-        Placed {
-            start_ns: start.host_ns,
-            end_ns: end.host_ns.max(start.host_ns),
-            error_ns: start.error_ns.max(end.error_ns),
+impl<'a> DeviceClock<'a> {
+    /// The clock that these anchors of one device show, in any order. `None` if there is none.
+    pub fn new(anchors: &'a [DeviceClockAnchor]) -> Option<DeviceClock<'a>> {
+        let mut anchors: Vec<&DeviceClockAnchor> = anchors.iter().collect();
+        anchors.sort_unstable_by_key(|anchor| (anchor.host_ns, anchor.dev_cyc));
+        DeviceClock::of(anchors.into_iter())
+    }
+
+    /// From anchors in the order of the host's clock; one that contradicts those before is left out.
+    fn of(ascending: impl Iterator<Item = &'a DeviceClockAnchor>) -> Option<DeviceClock<'a>> {
+        let mut anchors: Vec<&DeviceClockAnchor> = Vec::new();
+        for anchor in ascending.filter(|anchor| anchor.dev_freq > 0) {
+            let rises = anchors.last().is_none_or(|last| {
+                last.host_ns <= anchor.host_ns
+                    && last.dev_cyc < anchor.dev_cyc
+                    && last.dev_freq == anchor.dev_freq
+            });
+            if rises {
+                anchors.push(anchor);
+            }
         }
+        (!anchors.is_empty()).then_some(DeviceClock { anchors })
+    }
+
+    /// When the counter showed `cycle`.
+    pub fn moment(&self, cycle: u64) -> Moment {
+        self.moment_of(i128::from(cycle))
     }
 
     /// By how much the counter ran too fast between the first anchor and the last, in parts per million, as the host's
@@ -115,12 +129,8 @@ impl Alignment<'_> {
         Some((counted_ns / host_ns - 1.0) * 1e6)
     }
 
-    /// The moment `ns` of device time after the cycle `zero`.
-    fn moment(&self, zero: u64, ns: i64) -> Moment {
-        let hz = i128::from(self.anchors[0].dev_freq);
-        // Device times were cut to whole ns: the nearest cycle is the one that was stamped.
-        let cycles = (i128::from(ns) * hz + NS_PER_S / 2).div_euclid(NS_PER_S);
-        let cycle = i128::from(zero) + cycles;
+    fn moment_of(&self, cycle: i128) -> Moment {
+        let hz = self.hz();
         let tick = (NS_PER_S + hz - 1) / hz;
         let after = self.anchors.partition_point(|anchor| i128::from(anchor.dev_cyc) <= cycle);
         let before = after.checked_sub(1).map(|at| self.anchors[at]);
@@ -141,6 +151,38 @@ impl Alignment<'_> {
             (None, None) => (0, i128::from(i64::MAX)),
         };
         Moment { host_ns: clamped(host_ns), error_ns: clamped(error_ns + tick) }
+    }
+
+    fn hz(&self) -> i128 {
+        i128::from(self.anchors[0].dev_freq)
+    }
+}
+
+impl Alignment<'_> {
+    /// Where a device span of the invocation lies on the host's axis.
+    pub fn place(&self, trace: &Trace, span: &Span) -> Placed {
+        let zero = match trace.name(span).stage {
+            Some(Stage::DeviceWall) => self.wall,
+            _ => self.origin,
+        };
+        let (start, end) = (self.moment(zero, span.ts), self.moment(zero, span.end()));
+        Placed {
+            start_ns: start.host_ns,
+            end_ns: end.host_ns.max(start.host_ns),
+            error_ns: start.error_ns.max(end.error_ns),
+        }
+    }
+
+    /// As [`DeviceClock::rate_error_ppm`].
+    pub fn rate_error_ppm(&self) -> Option<f64> {
+        self.clock.rate_error_ppm()
+    }
+
+    /// The moment `ns` of device time after the cycle `zero`.
+    fn moment(&self, zero: u64, ns: i64) -> Moment {
+        // Device times were cut to whole ns: the nearest cycle is the one that was stamped.
+        let cycles = (i128::from(ns) * self.clock.hz() + NS_PER_S / 2).div_euclid(NS_PER_S);
+        self.clock.moment_of(i128::from(zero) + cycles)
     }
 }
 

@@ -39,7 +39,7 @@ mod tree;
 mod vocabulary;
 mod warnings;
 
-pub use alignment::{Alignment, Moment, Placed};
+pub use alignment::{Alignment, DeviceClock, Moment, Placed};
 pub use build::{Admission, Anchor, Counts, Drops, Life, Trace, TraceBuilder};
 pub use callable::{Callable, Label, Named, decode_tie};
 pub use external::{ExternalName, Producer};

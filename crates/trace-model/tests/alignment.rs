@@ -7,7 +7,7 @@ mod log;
 use log::{Line, add, span};
 use proptest::prelude::*;
 use simpler_record_format::DeviceClockAnchor;
-use simpler_trace_model::{Placed, Trace, TraceBuilder};
+use simpler_trace_model::{DeviceClock, Moment, Placed, Trace, TraceBuilder};
 
 const HZ: u64 = 50_000_000;
 
@@ -104,6 +104,26 @@ fn an_anchor_that_repeats_or_contradicts_the_one_before_is_left_out() {
             "{bad:?}"
         );
     }
+}
+
+#[test]
+fn a_bare_cycle_has_a_moment_where_the_wall_is_lost_too() {
+    let anchors = [anchor(1, 1_000_000, 0, 30), anchor(1, 2_000_000, 50_000, 90)];
+    let trace = trace_of("clk=dev", &anchors, 0, 20);
+    let clock = trace.device_clock(&trace.invocations()[0]).unwrap();
+    let expected = Moment { host_ns: 1_500_000, error_ns: 60 + 20 };
+    assert_eq!(clock.moment(25_000), expected);
+    let [first, second] = anchors;
+    assert_eq!(DeviceClock::new(&[second, first]).unwrap().moment(25_000), expected, "in any order");
+}
+
+#[test]
+fn no_anchor_makes_no_clock() {
+    let still = DeviceClockAnchor { dev_freq: 0, ..anchor(1, 1_000_000, 0, 30) };
+    assert!(DeviceClock::new(&[]).is_none());
+    assert!(DeviceClock::new(&[still]).is_none(), "a counter that does not count");
+    let trace = trace_of("clk=dev org_cyc=0", &[still], 0, 20);
+    assert!(trace.device_clock(&trace.invocations()[0]).is_none());
 }
 
 #[test]

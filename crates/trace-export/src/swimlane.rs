@@ -1,0 +1,384 @@
+//! The swimlane picture: every process and thread of the log, and below each chip its device, on one time axis.
+//!
+//! The document is Chrome trace JSON, for Perfetto and `chrome://tracing`. Host spans lie on their real process and
+//! thread (`threads`); an arrow leads from a task's submit to each of its dispatches (`flows`). Device spans whose
+//! invocation relates the two clocks lie on device tracks of their process, the others in `unalignedDeviceSpans`. The
+//! records of a chip, where there are any, have processes of their own with a track per core, per scheduler and per
+//! orchestrator (`chip`).
+//!
+//! Whatever was placed from the device's clock says how far it may be wrong: its track or process by name, and each
+//! event in `error_ns`.
+
+mod chip;
+mod flows;
+mod threads;
+
+use crate::chip_records::ChipRecords;
+use crate::event;
+use crate::lanes::Nesting;
+use crate::writer::Json;
+use rustc_hash::{FxHashMap, FxHashSet};
+use simpler_record_format::percent_decode;
+use simpler_trace_model::{Attributes, Name, NameId, Span, Trace};
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+pub use chip::warnings;
+
+/// What went into a picture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Host spans.
+    pub host_spans: usize,
+    /// Device spans on the host's axis.
+    pub device_spans_placed: usize,
+    /// Device spans that cannot be placed there.
+    pub device_spans_unaligned: usize,
+    /// Records of chips.
+    pub chip_records: usize,
+}
+
+/// Writes the whole document.
+///
+/// # Errors
+/// As `out`.
+pub fn write(out: &mut impl Write, trace: &Trace, records: &[ChipRecords]) -> io::Result<Written> {
+    let mut picture = Picture::new(trace);
+    threads::place(trace, &mut picture);
+    let host_spans = picture.events.len();
+    let unaligned = place_device_spans(trace, &mut picture);
+    let device_spans_placed = picture.events.len() - host_spans;
+    let files = chip::place(trace, records, &mut picture);
+    let written = Written {
+        host_spans,
+        device_spans_placed,
+        device_spans_unaligned: unaligned.len(),
+        chip_records: picture.events.len() - host_spans - device_spans_placed,
+    };
+    picture.sort(trace);
+
+    let mut json = Json::new(&mut *out);
+    json.object(|json| {
+        json.key("traceEvents")?;
+        json.array(|json| {
+            picture.write_names(json, !records.is_empty())?;
+            picture.events.iter().try_for_each(|event| write_event(json, trace, event))?;
+            flows::write(json, trace, &picture.events)
+        })?;
+        json.key("displayTimeUnit")?;
+        json.text("ms")?;
+        event::clock_anchors(json, trace)?;
+        json.key("unalignedDeviceSpans")?;
+        json.array(|json| unaligned.iter().try_for_each(|span| write_unaligned(json, trace, span)))?;
+        chip::write_files(json, &files)
+    })?;
+    writeln!(out)?;
+    Ok(written)
+}
+
+/// What is to be drawn.
+struct Picture<'a> {
+    /// By id, with what each is called.
+    processes: Vec<Process>,
+    tracks: Vec<Track>,
+    events: Vec<Event<'a>>,
+    /// For processes and threads that the log does not have.
+    pids: Fresh,
+    tids: Fresh,
+}
+
+struct Process {
+    pid: u64,
+    name: String,
+    /// Beside which real process it stands.
+    beside: Option<u64>,
+}
+
+struct Track {
+    pid: u64,
+    tid: u64,
+    name: String,
+}
+
+/// A complete (`X`) event on its track.
+struct Event<'a> {
+    pid: u64,
+    tid: u64,
+    start: i64,
+    end: i64,
+    what: What<'a>,
+}
+
+enum What<'a> {
+    Host(&'a Span),
+    Device {
+        span: &'a Span,
+        error_ns: i64,
+    },
+    Record {
+        record: chip::Record<'a>,
+        file: &'a ChipRecords,
+        /// `None` if the anchors do not say.
+        error_ns: Option<i64>,
+    },
+}
+
+/// Something to go on one of a track's lanes.
+struct Item<'a> {
+    start: i64,
+    end: i64,
+    /// Items that belong together.
+    home: Option<u32>,
+    what: What<'a>,
+}
+
+impl<'a> Picture<'a> {
+    fn new(trace: &'a Trace) -> Picture<'a> {
+        let mut tids = FxHashSet::default();
+        let mut names: BTreeMap<u64, FxHashMap<NameId, &Name>> = BTreeMap::new();
+        for span in trace.spans() {
+            tids.insert(trace.tid(span));
+            names.entry(trace.life(span).pid).or_default().insert(span.name, trace.name(span));
+        }
+        let processes = names.iter().map(|(&pid, names)| Process {
+            pid,
+            name: event::process_name(pid, names.values().copied()),
+            beside: None,
+        });
+        Picture {
+            processes: processes.collect(),
+            tracks: Vec::new(),
+            events: Vec::new(),
+            pids: Fresh::beyond(names.keys().copied().collect()),
+            tids: Fresh::beyond(tids),
+        }
+    }
+
+    /// Draws items on a track, on more lanes of it where they overlap without nesting. They come in the order of
+    /// their starts, of two with one start the longer one first. The first lane has the id `tid`, or a new one.
+    fn draw(&mut self, pid: u64, tid: Option<u64>, name: &str, items: impl IntoIterator<Item = Item<'a>>) {
+        let mut nesting = Nesting::default();
+        let mut lanes: Vec<u64> = Vec::new();
+        for Item { start, end, home, what } in items {
+            let lane = nesting.place(start, end, home);
+            if lane == lanes.len() {
+                let tid = tid.filter(|_| lane == 0).unwrap_or_else(|| self.tids.next());
+                lanes.push(tid);
+                let name = if lane == 0 { name.to_owned() } else { format!("{name}, lane {lane}") };
+                self.tracks.push(Track { pid, tid, name });
+            }
+            self.events.push(Event { pid, tid: lanes[lane], start, end, what });
+        }
+    }
+
+    fn sort(&mut self, trace: &Trace) {
+        self.tracks.sort_by_key(|track| (track.pid, track.tid));
+        self.events.sort_by(|a, b| {
+            (a.start, a.pid, a.tid)
+                .cmp(&(b.start, b.pid, b.tid))
+                .then_with(|| (a.what.name(trace), Reverse(a.end)).cmp(&(b.what.name(trace), Reverse(b.end))))
+        });
+    }
+
+    /// `ordered` if a viewer should not go by the ids of processes.
+    fn write_names<W: Write>(&mut self, json: &mut Json<W>, ordered: bool) -> io::Result<()> {
+        self.processes.sort_by_key(|process| (process.beside.unwrap_or(process.pid), process.pid));
+        for (at, Process { pid, name, .. }) in self.processes.iter().enumerate() {
+            event::name(json, "process_name", *pid, 0, name)?;
+            if ordered {
+                event::sort_index(json, *pid, at)?;
+            }
+        }
+        self.tracks
+            .iter()
+            .try_for_each(|Track { pid, tid, name }| event::name(json, "thread_name", *pid, *tid, name))
+    }
+}
+
+/// Ids that nothing in the log has.
+struct Fresh {
+    next: u64,
+    taken: FxHashSet<u64>,
+}
+
+impl Fresh {
+    fn beyond(taken: FxHashSet<u64>) -> Fresh {
+        let most = taken.iter().copied().max().unwrap_or(0);
+        Fresh { next: most.wrapping_add(1), taken }
+    }
+
+    fn next(&mut self) -> u64 {
+        loop {
+            let id = self.next;
+            self.next = id.wrapping_add(1);
+            // 0 stands for no thread at all.
+            if id != 0 && !self.taken.contains(&id) {
+                return id;
+            }
+        }
+    }
+}
+
+/// Draws the device spans that have a place, and returns the others.
+fn place_device_spans<'a>(trace: &'a Trace, picture: &mut Picture<'a>) -> Vec<&'a Span> {
+    let mut placed: BTreeMap<u64, Vec<Item<'a>>> = BTreeMap::new();
+    let mut unaligned: Vec<&Span> = Vec::new();
+    for (number, invocation) in trace.invocations().iter().enumerate() {
+        let spans = trace.spans_of(invocation).filter(|span| trace.is_device(span));
+        let Some(alignment) = trace.alignment(invocation) else {
+            unaligned.extend(spans);
+            continue;
+        };
+        placed.entry(trace.life_of(invocation).pid).or_default().extend(spans.map(|span| {
+            let place = alignment.place(trace, span);
+            let what = What::Device { span, error_ns: place.error_ns };
+            Item { start: place.start_ns, end: place.end_ns, home: Some(number as u32), what }
+        }));
+    }
+    unaligned.extend(trace.spans().iter().filter(|span| trace.is_device(span) && !trace.is_grouped(span)));
+    unaligned.sort_by(|a, b| {
+        let key = |span: &Span| (trace.life(span).pid, span.inv, span.ts, trace.tid(span));
+        key(a).cmp(&key(b)).then_with(|| trace.name(a).text.cmp(&trace.name(b).text))
+    });
+
+    for (pid, mut items) in placed {
+        items.sort_by_key(|item| (item.start, Reverse(item.end), item.what.depth()));
+        let error_ns = items.iter().filter_map(|item| item.what.error_ns()).max().unwrap_or(0);
+        picture.draw(pid, None, &format!("device phases, placed to ±{error_ns} ns"), items);
+    }
+    unaligned
+}
+
+impl What<'_> {
+    fn name<'b>(&'b self, trace: &'b Trace) -> Cow<'b, str> {
+        match self {
+            What::Host(span) | What::Device { span, .. } => Cow::Borrowed(&trace.name(span).text),
+            What::Record { record, .. } => record.name(),
+        }
+    }
+
+    fn error_ns(&self) -> Option<i64> {
+        match self {
+            What::Host(_) => None,
+            What::Device { error_ns, .. } => Some(*error_ns),
+            What::Record { error_ns, .. } => *error_ns,
+        }
+    }
+
+    /// Of items that cover the same time, the outer one has less.
+    fn depth(&self) -> u64 {
+        match self {
+            What::Host(span) | What::Device { span, .. } => span.depth.into(),
+            What::Record { record, .. } => record.depth(),
+        }
+    }
+}
+
+fn write_event<W: Write>(json: &mut Json<W>, trace: &Trace, event: &Event<'_>) -> io::Result<()> {
+    json.object(|json| {
+        json.key("ph")?;
+        json.text("X")?;
+        json.key("name")?;
+        json.text(&event.what.name(trace))?;
+        json.key("cat")?;
+        json.text(match event.what {
+            What::Host(_) => "host",
+            What::Device { .. } => "device",
+            What::Record { .. } => "chip",
+        })?;
+        json.key("ts")?;
+        json.us(event.start)?;
+        json.key("dur")?;
+        json.us(event.end.saturating_sub(event.start))?;
+        json.key("pid")?;
+        json.integer(event.pid)?;
+        json.key("tid")?;
+        json.integer(event.tid)?;
+        json.key("args")?;
+        json.object(|json| {
+            match event.what {
+                What::Host(span) => {
+                    write_span(json, trace, span)?;
+                    event::wall(json, trace, span)?;
+                }
+                What::Device { span, .. } => {
+                    write_span(json, trace, span)?;
+                    json.key("dev_ts_ns")?;
+                    json.integer(span.ts)?;
+                }
+                What::Record { record, file, .. } => record.write(json, file)?,
+            }
+            let Some(error_ns) = event.what.error_ns() else { return Ok(()) };
+            json.key("error_ns")?;
+            json.integer(error_ns)
+        })
+    })
+}
+
+fn write_span<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> io::Result<()> {
+    /// What an attribute cannot replace.
+    const OURS: [&str; 9] =
+        ["inv", "hid", "depth", "attrs", "os_tid", "wall_ts_ns", "wall_time", "dev_ts_ns", "error_ns"];
+    event::identity(json, trace, span)?;
+    json.key("os_tid")?;
+    json.integer(trace.tid(span))?;
+    write_parsed(json, trace.attributes(span), &OURS)
+}
+
+/// Each attribute as a key of its own, an integer where it is one.
+fn write_parsed<W: Write>(
+    json: &mut Json<W>,
+    attributes: Attributes<'_>,
+    reserved: &[&str],
+) -> io::Result<()> {
+    // The last value of a key counts.
+    let pairs: BTreeMap<Cow<'_, str>, &[u8]> =
+        attributes.pairs().map(|(key, value)| (String::from_utf8_lossy(key), value)).collect();
+    for (key, value) in pairs {
+        if reserved.contains(&&*key) {
+            continue;
+        }
+        json.key(&key)?;
+        match integer(value) {
+            Some(value) => json.integer(value)?,
+            None => json.bytes(&percent_decode(value).collect::<Vec<u8>>())?,
+        }
+    }
+    Ok(())
+}
+
+/// The value of `-?[0-9]+`, if it fits.
+fn integer(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    digits.iter().all(u8::is_ascii_digit).then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
+}
+
+fn write_unaligned<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> io::Result<()> {
+    json.object(|json| {
+        json.key("name")?;
+        json.text(&trace.name(span).text)?;
+        json.key("ts_ns")?;
+        json.integer(span.ts)?;
+        json.key("dur_ns")?;
+        json.integer(span.dur)?;
+        json.key("pid")?;
+        json.integer(trace.life(span).pid)?;
+        json.key("tid")?;
+        json.integer(trace.tid(span))?;
+        json.key("inv")?;
+        json.integer(span.inv)?;
+        json.key("hid")?;
+        json.text(&format!("{:x}", span.hid))?;
+        json.key("depth")?;
+        json.integer(span.depth)?;
+        json.key("attrs")?;
+        let attributes = trace.attributes(span);
+        json.object(|json| {
+            json.key("raw")?;
+            json.bytes(attributes.raw())?;
+            write_parsed(json, attributes, &["raw"])
+        })
+    })
+}
