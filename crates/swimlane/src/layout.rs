@@ -9,8 +9,6 @@
 //!
 //! A kind of record that the level leaves out has no pools, and level 0 has no bytes.
 
-use core::mem::offset_of;
-
 use crate::level::Level;
 use crate::record::RecordKind;
 use crate::rotation::{FREE_PLACES, Pool, ReadyEnds, ReadyPlace, ReadyQueue};
@@ -40,7 +38,9 @@ const _: () = assert!(READY_PLACES as usize > (2 * 72 + 3) * FREE_PLACES);
 #[cfg(not(loom))]
 mod pinned {
     //! RUNTIME 6.1, and `simpler/swimlane.h`.
-    use super::{ALIGN_BYTES, Pool, ReadyEnds, ReadyPlace, offset_of};
+    use core::mem::offset_of;
+
+    use super::{ALIGN_BYTES, Pool, ReadyEnds, ReadyPlace};
     use crate::rotation::{ActiveHead, FreeQueue};
 
     const _: () = assert!(size_of::<Pool>() == 192 && align_of::<Pool>() == ALIGN_BYTES);
@@ -305,6 +305,7 @@ impl Memory {
     }
 
     /// The addresses of a pool's buffers.
+    #[cfg(feature = "host")]
     pub(crate) fn buffers(self, place: &PoolPlace) -> impl Iterator<Item = u64> + use<> {
         let (first, step) = (self.base.wrapping_add(place.first_buffer).addr(), place.buffer_bytes);
         (0..place.buffers).map(move |buffer| (first + buffer * step) as u64)

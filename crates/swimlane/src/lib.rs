@@ -17,18 +17,16 @@
 //!
 //! // SAFETY: the memory has the layout's size and alignment, and only collector and writers access it.
 //! let collector = unsafe { Collector::start(base, layout)? };
-//! std::thread::scope(|s| {
-//!     s.spawn(|| {
-//!         let gate = collector.gate(1, BACKSTOP);
-//!         // SAFETY: as above, and no one else is thread 1.
-//!         let track = unsafe { ThreadTrack::new(base, layout, 1, &gate) };
-//!         // SAFETY: the only writer of this pool.
-//!         let writer = unsafe { track.thread_writer::<OrchPhase>() }.unwrap();
-//!         for submit_idx in 0..9 {
-//!             writer.append(OrchPhase { start: 10, end: 20, submit_idx, ..OrchPhase::default() });
-//!         }
-//!     });
-//! });
+//! let gate = collector.gate(1, BACKSTOP);
+//! // SAFETY: as above, and no one else is thread 1.
+//! let track = unsafe { ThreadTrack::new(base, layout, 1, &gate) };
+//! // SAFETY: the only writer of this pool.
+//! let writer = unsafe { track.thread_writer::<OrchPhase>() }.unwrap();
+//! for submit_idx in 0..9 {
+//!     writer.append(OrchPhase { start: 10, end: 20, submit_idx, ..OrchPhase::default() });
+//! }
+//!
+//! // Once the device's threads have ended:
 //! let collected = collector.finish();
 //! assert_eq!(collected.reconciliation.to_string(), "swimlane: 9 collected + 0 dropped = 9 recorded");
 //! assert_eq!(collected.records.orch_phases[1][8].submit_idx, 8);

@@ -148,6 +148,7 @@ impl ReadyQueue<'_> {
     }
 
     /// Host: takes the oldest buffer out. Its records may be read from now on.
+    #[cfg(feature = "host")]
     pub(crate) fn pop(&self) -> Option<FullBuffer> {
         // ORDERING: Relaxed: the host's own word.
         let taken = self.ends.taken.load(Ordering::Relaxed);
@@ -172,6 +173,7 @@ impl ReadyQueue<'_> {
 
 impl FreeQueue {
     /// Host: puts a buffer in that it no longer reads; false if there is no place.
+    #[cfg(feature = "host")]
     pub(crate) fn push(&self, buffer: u64) -> bool {
         // ORDERING: Relaxed: the host's own word.
         let tail = self.tail.load(Ordering::Relaxed);
