@@ -3,7 +3,7 @@
 mod support;
 
 use simpler_swimlane::{AicoreTask, AicpuTask, NamedScope, OrchPhase, RecordKind, SchedPhase, Totals};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use support::{DROPPED, Device, DrainingGate, SEQ, ShutGate, TOTAL, phase, phases, value};
 
 const KIND: RecordKind = RecordKind::OrchPhase;
@@ -295,9 +295,9 @@ fn an_entry_that_names_nothing_of_the_layout_is_counted_and_not_followed() {
         let gate = ShutGate::default();
         let writer = device.thread_writer::<OrchPhase>(0, &gate);
         (0..3).for_each(|number| assert!(writer.append(phase(number))));
+        let at = device.base().wrapping_add(place + word).cast();
         // SAFETY: inside the ready queue and aligned; everybody accesses it as an atomic.
-        let word_of_place =
-            unsafe { std::sync::atomic::AtomicU32::from_ptr(device.base().add(place + word).cast()) };
+        let word_of_place = unsafe { AtomicU32::from_ptr(at) };
         word_of_place.fetch_xor(wrong, Ordering::Relaxed);
         assert_eq!(drain.step(|_| ()), 1);
         let collected = drain.finish();

@@ -1,6 +1,8 @@
 //! The collector on its thread, and device threads beside it: nothing is lost, whoever is slow, and nobody is
 //! left waiting. ThreadSanitizer runs these, too.
 
+#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
+
 mod support;
 
 use std::cell::Cell;

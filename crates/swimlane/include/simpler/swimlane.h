@@ -239,8 +239,8 @@ __attribute__((always_inline)) static inline uint64_t simpler_fnv1a(const char *
  * name: a literal of 1 to 64 bytes. It also goes into the section simpler_phase, where the host finds it;
  * where a linker throws that away (--gc-sections), the scope is called phase_ and its hash.
  *
- * In C++, not in an inline function or a template: compilers give such a function's literals a section
- * that is not this one. */
+ * In C++, not in an inline function or a template: what such a function keeps goes into a section group of
+ * its own, which cannot be this section, and the compiler says so or ends up with two. A lambda is fine. */
 #define SIMPLER_PHASE_SCOPE(recorder, name)                                                                  \
     SIMPLER_PHASE_ASSERT(sizeof("" name) > 1 && sizeof("" name) <= SIMPLER_PHASE_NAME_BYTES_MAX + 1,         \
                          "a scope's name has 1 to 64 bytes");                                                \

@@ -85,8 +85,9 @@ impl Device {
     /// A word of a pool's active head, at an offset of RUNTIME 6.1 or of the header.
     pub(crate) fn head_word(&self, kind: RecordKind, index: usize, offset: usize) -> &AtomicU32 {
         let at = self.layout.pool_offset(kind, index).unwrap() + offset;
+        let word = self.base.wrapping_add(at).cast();
         // SAFETY: inside the memory and aligned; a word that everybody accesses as an atomic.
-        unsafe { AtomicU32::from_ptr(self.base.add(at).cast()) }
+        unsafe { AtomicU32::from_ptr(word) }
     }
 }
 
