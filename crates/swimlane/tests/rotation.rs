@@ -2,7 +2,7 @@
 
 mod support;
 
-use simpler_swimlane::{AicoreTask, AicpuTask, NamedScope, OrchPhase, RecordKind, SchedPhase, Totals};
+use simpler_swimlane::{AicoreTask, AicpuTask, Gate, NamedScope, OrchPhase, RecordKind, SchedPhase, Totals};
 use std::sync::atomic::{AtomicU32, Ordering};
 use support::{DROPPED, Device, DrainingGate, SEQ, ShutGate, TOTAL, phase, phases, value};
 
@@ -144,6 +144,31 @@ fn after_the_deadline_each_lost_record_is_counted_and_none_waits_again() {
         "swimlane: 4 collected + 11 dropped = 15 recorded",
         "lost, but accounted for"
     );
+}
+
+#[test]
+fn a_gate_that_says_open_and_is_not_costs_the_record_and_no_other() {
+    struct Liar;
+    impl Gate for Liar {
+        fn handed_over(&self) {}
+        fn wait(&self, open: &mut dyn FnMut() -> bool) -> bool {
+            assert!(!open());
+            true
+        }
+    }
+    // Without a place in the queue, and without a buffer.
+    for (buffers, places) in [(4, 1), (1, 4)] {
+        let device = Device::small(1, buffers, places);
+        let mut drain = device.drain();
+        let writer = device.thread_writer::<OrchPhase>(0, &Liar);
+        let kept: Vec<u32> = (0..9).filter(|number| writer.append(phase(*number))).collect();
+        drain.step(|_| ());
+        assert!(writer.append(phase(9)));
+        let collected = drain.finish();
+        let expected: Vec<_> = kept.into_iter().chain([9]).map(phase).collect();
+        assert_eq!(collected.records.orch_phases[0], expected);
+        assert!(collected.reconciliation.is_exact());
+    }
 }
 
 #[test]
