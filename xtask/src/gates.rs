@@ -19,14 +19,22 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const SANITIZED: bool = cfg!(all(target_arch = "x86_64", target_os = "linux"));
 
 /// Crates with a loom model.
-const LOOM_CRATES: [&str; 5] =
-    ["simpler-relax", "simpler-host-log", "simpler-sim-npu", "simpler-runtime", "simpler-worker"];
+const LOOM_CRATES: [&str; 6] = [
+    "simpler-relax",
+    "simpler-host-log",
+    "simpler-swimlane",
+    "simpler-sim-npu",
+    "simpler-runtime",
+    "simpler-worker",
+];
 
 /// Crates whose tests run under ThreadSanitizer.
-const THREAD_SANITIZER_CRATES: [&str; 3] = ["simpler-relax", "simpler-host-log", "simpler-sim-npu"];
+const THREAD_SANITIZER_CRATES: [&str; 4] =
+    ["simpler-relax", "simpler-host-log", "simpler-swimlane", "simpler-sim-npu"];
 
 /// Crates whose tests run under AddressSanitizer.
-const ADDRESS_SANITIZER_CRATES: [&str; 3] = ["simpler-record-format", "simpler-host-log", "simpler-sim-npu"];
+const ADDRESS_SANITIZER_CRATES: [&str; 4] =
+    ["simpler-record-format", "simpler-host-log", "simpler-swimlane", "simpler-sim-npu"];
 
 /// Model-checks every lock-free protocol; preemptions ≤ 2, or 3 in the long form.
 pub(crate) fn loom(long: bool) -> Result<()> {

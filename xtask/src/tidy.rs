@@ -83,6 +83,8 @@ fn layers(metadata: &serde_json::Value, breaches: &mut Vec<String>) {
     };
     only("simpler-log-abi", &[]);
     only("simpler-device-phase", &[]);
+    // Its host's side is optional.
+    only("simpler-swimlane", &[]);
     only("simpler-kernel-abi", &[]);
     only("simpler-record-format", &["simpler-log-abi"]);
     only("simpler-relax", &["libc"]);
