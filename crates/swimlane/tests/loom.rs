@@ -21,6 +21,13 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use loom::thread;
 use rotation::{FullBuffer, Gate, Place, Pool, ReadyEnds, ReadyPlace, ReadyQueue, Rotation};
 
+/// Without `LOOM_MAX_PREEMPTIONS` as with 3: three threads that wait for each other have schedules without end.
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(3);
+    builder.check(body);
+}
+
 /// A pool, a ready queue, and buffers whose addresses are 1, 2, …
 struct Shared {
     pool: Pool,
@@ -135,7 +142,7 @@ fn append(shared: &Shared, rotation: &Rotation<'_>, record: u32) -> bool {
 
 /// A device that appends `records`, and a host that takes buffers meanwhile.
 fn nothing_is_lost(records: u32, capacity: u32, buffers: u64, places: usize) {
-    loom::model(move || {
+    model(move || {
         let shared = Shared::new(capacity, buffers, places);
         let device = thread::spawn({
             let shared = shared.clone();
@@ -174,7 +181,7 @@ fn buffers_of_several_records_arrive_whole() {
 
 #[test]
 fn what_is_lost_is_counted_whenever_the_host_comes() {
-    loom::model(|| {
+    model(|| {
         let shared = Shared::new(1, 1, 1);
         let device = thread::spawn({
             let shared = shared.clone();
@@ -205,7 +212,7 @@ struct Core {
 
 #[test]
 fn a_core_has_filled_its_record_before_the_host_reads_it() {
-    loom::model(|| {
+    model(|| {
         let shared = Shared::new(1, 1, 1);
         let core = Arc::new(Core::default());
         let running = thread::spawn({
