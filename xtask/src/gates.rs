@@ -169,5 +169,13 @@ pub(crate) fn features() -> Result<()> {
     // The deep dive of the executor, which is off by default.
     run(cargo()
         .args(["nextest", "run", "--package", "simpler-runtime", "--test", "profiling"])
-        .args(["--features", "simpler-runtime/orch-profiling,simpler-runtime/sched-profiling"]))
+        .args(["--features", "simpler-runtime/orch-profiling,simpler-runtime/sched-profiling"]))?;
+    // Without diagnostics the swimlane is gone and everything else is as before.
+    let mut command = cargo();
+    command.args(["nextest", "run", "--package", "simpler-runtime", "--no-default-features"]);
+    command.args(["--features", "simpler-runtime/host-strace"]);
+    for test in ["spans", "task_slots", "swimlane"] {
+        command.args(["--test", test]);
+    }
+    run(&mut command)
 }

@@ -14,14 +14,17 @@ use serde_json::json;
 use simpler_decoder::{DeviceBuffers, Model, Session, SessionConfig, callables};
 use simpler_kernel_compiler::{CallableObjects, Compiler};
 use simpler_log_abi::Threshold;
-use simpler_runtime::{CallableImage, GraphRuntime, RuntimeConfig};
+use simpler_runtime::{CallableImage, GraphRuntime, RuntimeConfig, SwimlaneConfig};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
-use simpler_trace_export::{chrome, text};
+use simpler_swimlane::Level;
+use simpler_trace_export::{chrome, swimlane, text};
 use simpler_trace_ingest::{Reading, Source, read};
 use simpler_trace_model::Callable as TimedCallable;
 use simpler_worker::{CHIPS_MAX, Callable, LogSetup, SharedBuffer, SharedMemory, Worker};
 
 use crate::log::complain;
+use crate::say;
+use crate::timing::{read_chip_records, write_file};
 
 /// Marks a folder that a demo made and the next one may replace.
 const MARKER: &str = ".simpler-demo";
@@ -36,6 +39,8 @@ const PROMPTS: [&str; 4] = [
 const SMOLLM2: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 /// Names another place for it.
 const SMOLLM2_VARIABLE: &str = "SIMPLER_SMOLLM2_GGUF";
+/// The folder of the chips' records in the demo's own.
+const SWIMLANE: &str = "swimlane";
 /// Bytes of a token's word in shared memory.
 const WORD_BYTES: usize = 4;
 
@@ -71,6 +76,10 @@ pub(crate) struct Demo {
     /// Time tasks in all 16 slots: 0 the embedding, 1 to 14 the norm that opens as many layers, 15 the argmax
     #[arg(long)]
     task_slots: bool,
+    /// Record every task, scheduler phase and submit of the chips, and draw them with the host's spans: DIR/swimlane
+    /// and DIR/swimlane.json
+    #[arg(long)]
+    swimlane: bool,
     /// Where to write; a folder that an earlier demo made is replaced, any other must be empty
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     out: PathBuf,
@@ -212,8 +221,12 @@ impl Demo {
         let mut builder = Worker::builder(3);
         builder.chips(self.chips);
         let profile = self.platform.profile();
-        let config =
+        let mut config =
             RuntimeConfig { graph_runtime: self.runtime.graph_runtime(), ..RuntimeConfig::default() };
+        if self.swimlane {
+            let output = Some(self.out.join(SWIMLANE));
+            config.swimlane = SwimlaneConfig { level: Level::OrchestratorPhases, output };
+        }
         builder.chip(config, move |_| SimNpu::new(profile.clone(), SimOptions::default()));
         builder.log(LogSetup { threshold: Threshold::TIMING, directory: Some(log_dir.to_owned()) });
         let [prefill, decode] = compiled else {
@@ -272,8 +285,18 @@ impl Demo {
         writeln!(out)?;
         text::table(&mut out, &timed)?;
         let trace_file = self.out.join("trace.json");
-        let spans = write_trace(&trace_file, &reading)?;
+        let spans = write_file(&trace_file, |out| chrome::write(out, &reading.trace, chrome::Lanes::Thread))?;
         writeln!(out, "\nWrote {} ({spans} spans) from {}", trace_file.display(), log_dir.display())?;
+        if self.swimlane {
+            let picture = self.out.join("swimlane.json");
+            let records = read_chip_records(&[self.out.join(SWIMLANE)]).map_err(anyhow::Error::msg)?;
+            for warning in swimlane::warnings(&reading.trace, &records) {
+                say(warning);
+            }
+            let written = write_file(&picture, |out| swimlane::write(out, &reading.trace, &records))?;
+            let (spans, records) = (written.host_spans, written.chip_records);
+            writeln!(out, "Wrote {} ({spans} host spans, {records} chip records)", picture.display())?;
+        }
         if self.json {
             let text = texts.first().map_or("", String::as_str);
             let ids = sequences.first().map_or(&[][..], Vec::as_slice);
@@ -409,14 +432,6 @@ fn run_step(
         worker.wait(ticket)?;
     }
     Ok(())
-}
-
-fn write_trace(path: &Path, reading: &Reading) -> Result<usize> {
-    let failed = || format!("cannot write {}", path.display());
-    let mut file = BufWriter::new(fs::File::create(path).with_context(failed)?);
-    let spans = chrome::write(&mut file, &reading.trace, chrome::Lanes::Thread).with_context(failed)?;
-    file.flush().with_context(failed)?;
-    Ok(spans)
 }
 
 /// Where the real model is.

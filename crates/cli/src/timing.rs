@@ -13,8 +13,8 @@ use std::process::ExitCode;
 
 /// Prints where each callable's time goes, stage by stage
 ///
-/// One view is printed: the rounds table, else the task slots, else the call tree, else the callable table. A log that holds no
-/// invocation, only spans of foreign producers (ext.), is shown by those.
+/// One view is printed: the rounds table, else the task slots, else the call tree, else the callable table. A log that
+/// holds no invocation, only spans of foreign producers (ext.), is shown by those.
 #[derive(clap::Args)]
 pub(crate) struct Timing {
     #[command(flatten)]
@@ -155,7 +155,7 @@ impl Timing {
     }
 }
 
-fn write_file<T>(
+pub(crate) fn write_file<T>(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>,
 ) -> anyhow::Result<T> {
@@ -168,7 +168,7 @@ fn write_file<T>(
 
 /// Reads all chip swimlane records that paths stand for. A file that holds something else is said and left out; the
 /// error is a sentence.
-fn read_chip_records(paths: &[PathBuf]) -> Result<Vec<ChipRecords>, String> {
+pub(crate) fn read_chip_records(paths: &[PathBuf]) -> Result<Vec<ChipRecords>, String> {
     let mut records = Vec::new();
     for path in paths {
         let mut files = Vec::new();

@@ -1,6 +1,6 @@
 //! `orchestration.h`.
 
-use core::ffi::{c_char, c_int};
+use core::ffi::{c_char, c_int, c_void};
 
 use crate::SimplerTensor;
 
@@ -209,6 +209,8 @@ pub struct SimplerOrchestrationApi {
     /// See `orchestration.h`.
     pub log:
         unsafe extern "C" fn(run: *mut SimplerRun, level: c_int, func: *const c_char, text: *const c_char),
+    /// See `orchestration.h`; a `SimplerPhaseRecorder` of `swimlane.h`.
+    pub phase_recorder: unsafe extern "C" fn(run: *mut SimplerRun) -> *mut c_void,
 }
 
 /// The symbol of an orchestration's entry.

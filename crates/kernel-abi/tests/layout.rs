@@ -47,7 +47,7 @@ fn facts() -> Vec<(String, u64)> {
     });
     layout!(SimplerOrchestrationApi {
         struct_size as struct_size, submit_task as submit_task, core_count as core_count,
-        is_fatal as is_fatal, report_fatal as report_fatal, log as log,
+        is_fatal as is_fatal, report_fatal as report_fatal, log as log, phase_recorder as phase_recorder,
     });
     for (name, value) in [
         ("SIMPLER_TENSOR_DIMS_MAX", TENSOR_DIMS_MAX as u64),

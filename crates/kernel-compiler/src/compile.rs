@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use sha2::{Digest, Sha256};
-use simpler_kernel_abi::{CoreKind, KERNEL_HEADER, ORCHESTRATION_HEADER};
+use simpler_kernel_abi::{CoreKind, KERNEL_HEADER, ORCHESTRATION_CPP_HEADER, ORCHESTRATION_HEADER};
 use simpler_log_abi::HEADERS as LOG_HEADERS;
+use simpler_swimlane::SWIMLANE_HEADER;
 
 use crate::embed::{self, EmbeddedKernel};
 use crate::source::{CallableSource, SourceFile};
@@ -34,6 +35,13 @@ const FLAGS: [&str; 13] = [
     "-Wl,-z,defs",
     "-I.",
     "-Iinclude",
+];
+/// The headers under `simpler/` besides those of the log.
+const RUNTIME_HEADERS: [(&str, &str); 4] = [
+    ("kernel.h", KERNEL_HEADER),
+    ("orchestration.h", ORCHESTRATION_HEADER),
+    ("orchestration.hpp", ORCHESTRATION_CPP_HEADER),
+    ("swimlane.h", SWIMLANE_HEADER),
 ];
 /// Libraries, after the sources.
 const LIBRARIES: [&str; 1] = ["-lm"];
@@ -223,9 +231,7 @@ impl Compiler {
         let write =
             |path: PathBuf, text: &str| std::fs::write(&path, text).map_err(|source| at(&path, source));
         std::fs::create_dir_all(&include).map_err(|source| at(&include, source))?;
-        write(include.join("kernel.h"), KERNEL_HEADER)?;
-        write(include.join("orchestration.h"), ORCHESTRATION_HEADER)?;
-        for (name, text) in LOG_HEADERS {
+        for (name, text) in RUNTIME_HEADERS.into_iter().chain(LOG_HEADERS) {
             write(include.join(name), text)?;
         }
         for file in sources.iter().copied().chain(headers) {
@@ -259,9 +265,7 @@ impl Compiler {
         for flag in FLAGS.iter().chain(&LIBRARIES) {
             absorb(&mut hash, flag.as_bytes());
         }
-        absorb(&mut hash, KERNEL_HEADER.as_bytes());
-        absorb(&mut hash, ORCHESTRATION_HEADER.as_bytes());
-        for (name, text) in LOG_HEADERS {
+        for (name, text) in RUNTIME_HEADERS.into_iter().chain(LOG_HEADERS) {
             absorb(&mut hash, name.as_bytes());
             absorb(&mut hash, text.as_bytes());
         }

@@ -137,6 +137,12 @@ pub trait Platform: Send + Sync {
     fn copy_to_host(&self, dst: &mut [u8], src: DeviceAddr) -> Result<(), PlatformError>;
     /// Uploads a kernel object; the value is what [`DispatchPayload::kernel`] holds. Same bytes, same value.
     fn load_kernel(&self, image: &[u8], name: &str) -> Result<u64, PlatformError>;
+    /// Where this process can read and write what [`Platform::allocate`] gave while the device uses it; None where
+    /// device memory can only be copied.
+    fn host_view(&self, addr: DeviceAddr) -> Option<*mut u8> {
+        let _ = addr;
+        None
+    }
     /// The free-running device counter that AICPU threads see ([`Aicpu::cycles`]), read from the host; None where the
     /// host cannot. What passes between the call and its return is the reader's to measure.
     fn counter(&self) -> Option<u64>;
@@ -194,6 +200,8 @@ pub trait Registers: Sync {
     /// # Safety
     /// - `payloads` is the address of two initialised payloads that stay there until the launch has ended.
     /// - A payload is not written while it belongs to the core.
+    /// - The record of a payload that a write publishes is 0 or the address of an aligned `SimplerAicoreTask` that is
+    ///   the core's until FIN.
     /// - The kernel of a payload that a write publishes is 0 or a value of [`Platform::load_kernel`], and its
     ///   arguments are those that the kernel expects.
     unsafe fn attach(&self, core: usize, thread_index: usize, payloads: *const [DispatchPayload; 2]);
@@ -233,6 +241,9 @@ pub struct DispatchPayload {
     pub kernel: u64,
     /// The kernel's arguments; their memory is alive until FIN.
     pub args: SimplerKernelArgs,
+    /// Where the core notes when it ran the task, before FIN: the address of a `SimplerAicoreTask`, of which it sets
+    /// start, end and receive_to_start; 0: nowhere.
+    pub record: u64,
 }
 
 // SAFETY: a payload is plain data; the pointers in it are device addresses that the dispatch protocol hands

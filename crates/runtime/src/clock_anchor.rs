@@ -21,11 +21,11 @@ pub(crate) const ANCHOR_INTERVAL: Duration = Duration::from_millis(100);
 /// interrupted is rare.
 const BRACKETS: usize = 3;
 
-/// Takes an anchor and logs it; nothing if the host cannot read the counter.
-pub(crate) fn emit(platform: &dyn Platform, inv: u64) {
-    if let Some(anchor) = take(platform, inv) {
-        log(Level::Timing, DEVICE_ANCHOR_FUNC, None, format_args!("{anchor}"));
-    }
+/// Takes an anchor and logs it; None if the host cannot read the counter.
+pub(crate) fn emit(platform: &dyn Platform, inv: u64) -> Option<DeviceClockAnchor> {
+    let anchor = take(platform, inv)?;
+    log(Level::Timing, DEVICE_ANCHOR_FUNC, None, format_args!("{anchor}"));
+    Some(anchor)
 }
 
 /// The narrowest of some brackets around a reading of the device's counter. The end of one is the start of the next.

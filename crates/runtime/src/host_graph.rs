@@ -70,6 +70,8 @@ impl HostGraph {
             builder: &mut self.builder,
             arguments: &mut self.arguments,
             failed: false,
+            submits: None,
+            scopes: None,
         };
         object.call(&mut orchestration, &args);
         graph.seal();

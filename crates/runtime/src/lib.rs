@@ -38,6 +38,8 @@ mod orchestration;
 pub mod recording;
 #[cfg(not(loom))]
 mod run;
+#[cfg(not(loom))]
+mod swimlane;
 mod sync;
 
 #[cfg(not(loom))]
@@ -51,3 +53,5 @@ pub use run::{
     CallableId, ChipArg, ChipRuntime, GraphRuntime, RunArgs, RunError, RuntimeConfig, SCHEDULER_TIMEOUT,
     SCHEDULER_TIMEOUT_ENV,
 };
+#[cfg(not(loom))]
+pub use swimlane::SwimlaneConfig;

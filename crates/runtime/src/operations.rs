@@ -4,7 +4,7 @@
 //! here, once, for the executor and for the recorder alike: sizes, counts, pointers, uses, kernel indices. An error
 //! fails the run and comes back as a negative code.
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use simpler_device_phase::{TASK_SLOTS, TaskAttrs};
@@ -64,6 +64,10 @@ pub(crate) trait Operations {
     fn is_fatal(&self) -> bool;
     /// Fails the run.
     fn fail(&mut self, error: GraphError);
+    /// The `SimplerPhaseRecorder` of the orchestration's named scopes; null where none are recorded.
+    fn phase_recorder(&self) -> *mut c_void {
+        std::ptr::null_mut()
+    }
 }
 
 /// The table for an implementation. The `run` that goes with it is a pointer to that implementation.
@@ -75,6 +79,7 @@ pub(crate) const fn table<O: Operations>() -> SimplerOrchestrationApi {
         is_fatal: is_fatal::<O>,
         report_fatal: report_fatal::<O>,
         log: log::<O>,
+        phase_recorder: phase_recorder::<O>,
     }
 }
 
@@ -261,6 +266,14 @@ unsafe extern "C" fn log<O: Operations>(
     };
     // SAFETY: the header: all calls come from the entry, one at a time.
     unsafe { guarded(run, "log", (), operation) }
+}
+
+unsafe extern "C" fn phase_recorder<O: Operations>(run: *mut SimplerRun) -> *mut c_void {
+    let nowhere = std::ptr::null_mut();
+    let operation =
+        |operations: Option<&mut O>| operations.map_or(nowhere, |operations| operations.phase_recorder());
+    // SAFETY: the header: all calls come from the entry, one at a time.
+    unsafe { guarded(run, "phase_recorder", nowhere, operation) }
 }
 
 /// Runs one operation; a panic in it fails the run and becomes `otherwise`.

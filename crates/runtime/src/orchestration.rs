@@ -1,12 +1,15 @@
 //! An orchestration, wherever it runs: its loaded object, what is checked before it is called, and what the operations
 //! of its table work on.
 
+use std::ffi::c_void;
+
 use simpler_kernel_abi::{
     CoreKind, ORCHESTRATION_CONFIG, ORCHESTRATION_ENTRY, OrchestrationConfigure, OrchestrationEntry,
     SimplerChipArgs, SimplerOrchestrationConfig, SimplerTensor,
 };
 use simpler_log_abi::BINDER;
 use simpler_platform::{LoadedObject, PlatformError, Profile};
+use simpler_swimlane::{OrchPhase, PhaseNames, SimplerPhaseRecorder, Writer};
 
 use crate::code;
 use crate::graph::arena::Graph;
@@ -30,6 +33,8 @@ pub(crate) struct Callable {
     pub(crate) digest: [u8; 32],
     pub(crate) orchestration: Vec<u8>,
     pub(crate) kernels: Vec<Kernel>,
+    /// The named scopes of its orchestration.
+    pub(crate) scopes: PhaseNames,
 }
 
 /// A kernel on the device.
@@ -163,6 +168,26 @@ pub(crate) struct Orchestration<'a> {
     pub(crate) builder: &'a mut Builder,
     pub(crate) arguments: &'a mut Vec<TaskArg>,
     pub(crate) failed: bool,
+    /// Where its submits are recorded, if they are.
+    pub(crate) submits: Option<SubmitTrack<'a>>,
+    /// Where its named scopes are recorded, if they are.
+    pub(crate) scopes: Option<&'a SimplerPhaseRecorder<'a>>,
+}
+
+/// Records each submit of an orchestration.
+pub(crate) struct SubmitTrack<'a> {
+    pub(crate) writer: Writer<'a, OrchPhase>,
+    pub(crate) cycles: &'a dyn Fn() -> u64,
+    pub(crate) submits: u32,
+}
+
+impl SubmitTrack<'_> {
+    fn submitted(&mut self, task: u32, start: u64) {
+        let (end, submit_idx) = ((self.cycles)(), self.submits);
+        self.submits += 1;
+        // What is lost was counted in the pool.
+        self.writer.append(OrchPhase { start, end, task_id: task.into(), submit_idx, reserved: 0 });
+    }
 }
 
 /// Notes an error of the orchestration, of which the first counts, and stops the schedulers.
@@ -189,12 +214,16 @@ impl Operations for Orchestration<'_> {
         if self.failed {
             return Err(invalid("submit_task: the run has failed"));
         }
+        let start = self.submits.as_ref().map_or(0, |track| (track.cycles)());
         let CheckedTask { kernel, arguments, scalars, deps, attrs } = task;
         let Kernel { value, kind, .. } = self.callable.kernels[kernel];
         let new = NewTask { kernel: value, kind, arguments, scalars, deps, attrs };
         let submitted = self.builder.submit(&self.graph, new)?;
         if submitted.ready {
             self.drain.ready(&self.graph, kind);
+        }
+        if let Some(track) = &mut self.submits {
+            track.submitted(submitted.task, start);
         }
         Ok(submitted.task)
     }
@@ -210,5 +239,9 @@ impl Operations for Orchestration<'_> {
     fn fail(&mut self, error: GraphError) {
         self.failed = true;
         report(&self.graph, self.drain, &error);
+    }
+
+    fn phase_recorder(&self) -> *mut c_void {
+        self.scopes.map_or(std::ptr::null_mut(), |scopes| scopes.as_ptr().cast())
     }
 }

@@ -14,16 +14,19 @@ use simpler_kernel_abi::{
 };
 use simpler_log_abi::Level;
 use simpler_platform::{DeviceAddr, Platform, PlatformError};
+use simpler_record_format::DeviceClockAnchor;
+use simpler_swimlane::{Collected, Level as SwimlaneLevel, PhaseNames};
 
 use crate::clock_anchor::{self, ANCHOR_INTERVAL};
 use crate::code;
-use crate::executor::{Executor, RunProgram};
+use crate::executor::{DFX, Executor, RunProgram};
 use crate::graph::arena::ArenaLayout;
 use crate::graph::{GraphError, Limits};
 use crate::host_graph::HostGraph;
 use crate::image::CallableImage;
 use crate::names::{SIMPLER_RUN, SpanNames};
 use crate::orchestration::{CALLABLES_MAX, Callable, Kernel};
+use crate::swimlane::{self, Collection, RunFacts, SwimlaneConfig, Track};
 
 /// How long a run may make no progress (RUNTIME §2.3).
 pub const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -56,6 +59,8 @@ pub struct RuntimeConfig {
     pub names: &'static SpanNames,
     /// How long a run may make no progress; the environment overrides it.
     pub scheduler_timeout: Duration,
+    /// What is recorded of its variable phases.
+    pub swimlane: SwimlaneConfig,
 }
 
 impl Default for RuntimeConfig {
@@ -65,6 +70,7 @@ impl Default for RuntimeConfig {
             limits: Limits::default(),
             names: &SIMPLER_RUN,
             scheduler_timeout: SCHEDULER_TIMEOUT,
+            swimlane: SwimlaneConfig::default(),
         }
     }
 }
@@ -135,6 +141,7 @@ pub struct ChipRuntime {
     layout: ArenaLayout,
     executor: Arc<Executor>,
     device_spans: AtomicBool,
+    swimlane: Mutex<SwimlaneConfig>,
     state: Mutex<State>,
 }
 
@@ -146,6 +153,7 @@ struct State {
     arena: Option<CachedArena>,
     host_graph: Option<HostGraph>,
     phases: Option<PhaseBuffer>,
+    track: Option<Track>,
     leases: Vec<Lease>,
 }
 
@@ -181,6 +189,9 @@ struct Ended {
     status: i32,
     /// What the device has stamped, if that is wanted and the run succeeded.
     phases: Option<Phases>,
+    /// What was collected of its variable phases, if they are recorded, and the anchors of its clock.
+    collected: Option<Collected>,
+    anchors: Vec<DeviceClockAnchor>,
 }
 
 /// What bind gives to the runner.
@@ -205,7 +216,7 @@ impl ChipRuntime {
         }
         let layout = ArenaLayout::new(config.limits, platform.profile().cores())?;
         let timeout = std::env::var_os(SCHEDULER_TIMEOUT_ENV);
-        Ok(Self {
+        let runtime = Self {
             platform,
             graph_runtime: config.graph_runtime,
             names: config.names,
@@ -213,8 +224,23 @@ impl ChipRuntime {
             layout,
             executor: Arc::default(),
             device_spans: AtomicBool::new(true),
+            swimlane: Mutex::default(),
             state: Mutex::default(),
-        })
+        };
+        runtime.set_swimlane(config.swimlane)?;
+        Ok(runtime)
+    }
+
+    /// What is recorded of the variable phases of later runs.
+    ///
+    /// # Errors
+    /// Code −5 where a level is asked for and this build records none (it was made without the feature `dfx`).
+    pub fn set_swimlane(&self, swimlane: SwimlaneConfig) -> Result<(), RunError> {
+        if swimlane.level != SwimlaneLevel::Off && !DFX {
+            return Err(RunError::invalid("this build has no swimlane: it was made without the feature dfx"));
+        }
+        *self.swimlane.lock().unwrap_or_else(PoisonError::into_inner) = swimlane;
+        Ok(())
     }
 
     /// Turns the device spans of later runs on or off, apart from the host's: on unless told otherwise, and off in any
@@ -247,6 +273,8 @@ impl ChipRuntime {
         if slot == CALLABLES_MAX {
             return Err(RunError::refused(format!("a chip knows at most {CALLABLES_MAX} callables")));
         }
+        let scopes = PhaseNames::from_elf(&image.orchestration)
+            .map_err(|error| RunError::invalid(format!("{}: {error}", image.name)))?;
         let kernels = image.kernels.iter().map(|kernel| {
             let value = self.platform.load_kernel(&kernel.bytes, &kernel.name)?;
             Ok(Kernel { name: kernel.name.clone(), value, kind: kernel.kind })
@@ -258,6 +286,7 @@ impl ChipRuntime {
             digest,
             orchestration: image.orchestration.clone(),
             kernels: kernels.collect::<Result<_, RunError>>()?,
+            scopes,
         };
         state.callables.push(Arc::new(callable));
         Ok(CallableId(slot))
@@ -306,7 +335,10 @@ impl ChipRuntime {
         let Some(callable) = state.callables.get(callable.0).cloned() else {
             return Err(RunError::refused("the callable is not registered"));
         };
-        let _root = Invocation::begin(self.names.root, callable.hid);
+        // Latched, as what follows.
+        let swimlane = self.swimlane.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let root = Invocation::begin(self.names.root, callable.hid);
+        let inv = simpler_host_log::context().inv;
         // Latched: reset, readback and emission of one run go together.
         let device_spans = self.device_spans_visible();
 
@@ -316,14 +348,18 @@ impl ChipRuntime {
         };
         let outcome = bound.and_then(|bound| {
             let _span = span!(self.names.runner_run);
-            self.run_on_device(&mut state, &callable, bound, args, device_spans)
+            self.run_on_device(&mut state, &callable, bound, args, device_spans, swimlane.level)
         });
         let result = {
             let _span = span!(self.names.validate);
             self.validate(&mut state, &callable, &outcome)
         };
-        if let Ok(Ended { status: 0, phases: Some(phases) }) = &outcome {
+        if let Ok(Ended { status: 0, phases: Some(phases), .. }) = &outcome {
             self.emit_device_spans(phases);
+        }
+        drop(root);
+        if let Ok(Ended { status: 0, collected: Some(collected), anchors, .. }) = &outcome {
+            self.report_swimlane(inv, &callable, &swimlane, collected, anchors);
         }
         result
     }
@@ -465,7 +501,11 @@ impl ChipRuntime {
         bound: Bound,
         args: &RunArgs,
         device_spans: bool,
+        level: SwimlaneLevel,
     ) -> Result<Ended, RunError> {
+        let track = self.track(state, level)?;
+        let (collection, swimlane) =
+            track.map(|track| track.collect(&*self.platform, self.timeout)).transpose()?.unzip();
         let phases = self.phase_buffer(state)?;
         if device_spans {
             self.platform.copy_to_device(phases.addr, &phases.reset_image)?;
@@ -478,14 +518,16 @@ impl ChipRuntime {
             layout: self.layout,
             arena: bound.arena.0,
             phase_buffer: phases.addr.0,
+            swimlane,
             tensors: bound.tensors,
             scalars: args.scalars.clone(),
             timeout: self.timeout,
             gates: Default::default(),
         };
-        let anchor = || {
+        let mut anchors = Vec::new();
+        let mut anchor = || {
             if device_spans {
-                clock_anchor::emit(&*self.platform, simpler_host_log::context().inv);
+                anchors.extend(clock_anchor::emit(&*self.platform, simpler_host_log::context().inv));
             }
         };
         anchor();
@@ -497,7 +539,44 @@ impl ChipRuntime {
         anchor();
         let wanted = device_spans && status == 0;
         let phases = wanted.then(|| self.read_phases(phases)).transpose()?;
-        Ok(Ended { status, phases })
+        Ok(Ended { status, phases, collected: collection.map(Collection::finish), anchors })
+    }
+
+    /// The memory of the variable phases at a level, made when the level is first asked for; None at level 0.
+    fn track<'s>(&self, state: &'s mut State, level: SwimlaneLevel) -> Result<Option<&'s Track>, RunError> {
+        if level == SwimlaneLevel::Off {
+            return Ok(None);
+        }
+        if state.track.as_ref().is_none_or(|track| track.level() != level) {
+            if let Some(other) = state.track.take() {
+                self.platform.release(other.addr)?;
+            }
+            state.track = Some(Track::new(&*self.platform, level)?);
+        }
+        Ok(state.track.as_ref())
+    }
+
+    /// Says what became of a run's variable phases, and writes them where they are wanted.
+    fn report_swimlane(
+        &self,
+        inv: u64,
+        callable: &Callable,
+        swimlane: &SwimlaneConfig,
+        collected: &Collected,
+        anchors: &[DeviceClockAnchor],
+    ) {
+        swimlane::report(inv, collected);
+        let Some(output) = &swimlane.output else { return };
+        let profile = self.platform.profile();
+        let facts = RunFacts {
+            inv,
+            profile,
+            schedulers: schedulers(self.graph_runtime, profile.aicpu_logical).unwrap_or(1),
+            level: swimlane.level,
+            anchors,
+            names: &callable.scopes,
+        };
+        swimlane::write(output, &facts, collected);
     }
 
     /// Reads back what the device has stamped: the slots only if there are any.
@@ -628,7 +707,8 @@ impl Drop for ChipRuntime {
         let staging = state.staging.take().map(|buffer| buffer.addr);
         let arena = state.arena.take().map(|arena| arena.buffer.addr);
         let phases = state.phases.take().map(|buffer| buffer.addr);
-        for addr in [staging, arena, phases].into_iter().flatten() {
+        let track = state.track.take().map(|track| track.addr);
+        for addr in [staging, arena, phases, track].into_iter().flatten() {
             // A device that refuses to free is going away itself.
             let _ = self.platform.release(addr);
         }

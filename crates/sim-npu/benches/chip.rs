@@ -58,7 +58,7 @@ fn payloads(kernel: unsafe extern "C" fn(*const SimplerKernelArgs)) -> [Dispatch
         block_index: 0,
         block_count: 1,
     };
-    [DispatchPayload { kernel: (kernel as *const ()).expose_provenance() as u64, args }; 2]
+    [DispatchPayload { kernel: (kernel as *const ()).expose_provenance() as u64, args, record: 0 }; 2]
 }
 
 fn wait_fin(aicpu: &dyn Aicpu, thread: usize, core: usize, dispatch: u64) {

@@ -15,8 +15,10 @@ use simpler_platform::{Cond, CondState, DispatchPayload, Registers};
 use std::time::Duration;
 
 use simpler_relax::{EventCount, Relax};
+use simpler_swimlane::AicoreTask;
 
 use crate::board::{Apart, Board, Claim};
+use crate::clock::Counter;
 use crate::kernels::kernel_entry;
 
 /// COND holds the state below and the dispatch above.
@@ -52,6 +54,7 @@ struct Core {
 
 /// All cores of a chip, and the events that connect them with the AICPU threads.
 pub(crate) struct Cores {
+    counter: Counter,
     cores: Box<[Core]>,
     board: Board,
     /// Rung when a core becomes pending, and to end the core threads.
@@ -65,7 +68,7 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    pub(crate) fn new(cores: usize, aicpu_threads: usize) -> Self {
+    pub(crate) fn new(cores: usize, aicpu_threads: usize, counter: Counter) -> Self {
         let core = || Core {
             data_main_base: Apart::default(),
             cond: Apart::default(),
@@ -73,6 +76,7 @@ impl Cores {
             owner: AtomicUsize::new(NO_OWNER),
         };
         Self {
+            counter,
             cores: (0..cores).map(|_| core()).collect(),
             board: Board::new(cores),
             bell: Apart::default(),
@@ -182,12 +186,25 @@ impl Cores {
             // until FIN.
             unsafe { payload.read() }
         });
+        let received = payload.as_ref().filter(|payload| payload.record != 0).map(|_| self.counter.cycles());
         // SAFETY: a payload's kernel is 0 or a value of `load_kernel`.
         let entry = payload.as_ref().and_then(|payload| unsafe { kernel_entry(payload.kernel) });
-        match (entry, &payload) {
+        match (entry, &payload, received) {
             // SAFETY: the arguments are the payload's own, alive until FIN. What the kernel does with them is
             // the kernel's contract.
-            (Some(entry), Some(payload)) => unsafe { entry(&raw const payload.args) },
+            (Some(entry), Some(payload), None) => unsafe { entry(&raw const payload.args) },
+            (Some(entry), Some(payload), Some(received)) => {
+                let start = self.counter.cycles();
+                // SAFETY: as above.
+                unsafe { entry(&raw const payload.args) };
+                let end = self.counter.cycles();
+                let record: *mut AicoreTask = std::ptr::with_exposed_provenance_mut(payload.record as usize);
+                // SAFETY: a payload's record is the address of a record that is the core's until FIN.
+                let record = unsafe { &mut *record };
+                record.start = start;
+                record.end = end;
+                record.receive_to_start = u32::try_from(start.saturating_sub(received)).unwrap_or(u32::MAX);
+            }
             // FIN all the same: the scheduler gets on, and the launch says that it is worth nothing.
             // ORDERING: Relaxed: read after the board is quiet, see `faulted`.
             _ => self.faulted.store(true, Ordering::Relaxed),

@@ -84,7 +84,7 @@ impl Chip {
     pub(crate) fn new(profile: Profile, counter: Counter) -> Self {
         Self {
             counter,
-            cores: Cores::new(profile.cores(), profile.aicpu_logical),
+            cores: Cores::new(profile.cores(), profile.aicpu_logical, counter),
             gate: Gate {
                 arrivals: AtomicUsize::new(0),
                 survivors: profile.aicpu_logical,

@@ -135,6 +135,10 @@ impl Platform for SimNpu {
         self.kernels.load(image, name)
     }
 
+    fn host_view(&self, addr: DeviceAddr) -> Option<*mut u8> {
+        Some(std::ptr::with_exposed_provenance_mut(addr.0 as usize))
+    }
+
     fn counter(&self) -> Option<u64> {
         Some(self.chip.counter().cycles())
     }

@@ -25,6 +25,8 @@ pub struct ClockAnchor {
     pub device_cycles: u64,
     /// CLOCK_MONOTONIC, in ns.
     pub host_monotonic_ns: u64,
+    /// By how much the latter may be wrong, in ns.
+    pub half_ns: u64,
 }
 
 /// What the records do not say themselves.
@@ -129,8 +131,9 @@ fn write_metadata(out: &mut impl Write, metadata: &Metadata<'_>, collected: &Col
     })?;
     out.write_all(b",\n\"clock_anchors\": ")?;
     write_list(out, metadata.clock_anchors, |out, anchor| {
-        let ClockAnchor { device_cycles, host_monotonic_ns } = anchor;
-        write!(out, "{{\"device_cycles\": {device_cycles}, \"host_monotonic_ns\": {host_monotonic_ns}}}")
+        let ClockAnchor { device_cycles, host_monotonic_ns, half_ns } = anchor;
+        write!(out, "{{\"device_cycles\": {device_cycles}, \"host_monotonic_ns\": {host_monotonic_ns}, ")?;
+        write!(out, "\"half_ns\": {half_ns}}}")
     })?;
     let reconciliation = &collected.reconciliation;
     write!(out, ",\n\"records\": {{\n\"is_exact\": {}", reconciliation.is_exact())?;

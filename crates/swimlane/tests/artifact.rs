@@ -75,8 +75,8 @@ fn the_artifact_is_the_golden_file() {
         inv: 12,
         core_to_thread: &[Some(0), None, Some(0)],
         clock_anchors: &[
-            ClockAnchor { device_cycles: 700, host_monotonic_ns: 14_000 },
-            ClockAnchor { device_cycles: 1700, host_monotonic_ns: 34_000 },
+            ClockAnchor { device_cycles: 700, host_monotonic_ns: 14_000, half_ns: 25 },
+            ClockAnchor { device_cycles: 1700, host_monotonic_ns: 34_000, half_ns: 30 },
         ],
         ..Metadata::new(&layout, 50_000_000, &CORES)
     };

@@ -44,6 +44,9 @@ enum { SIMPLER_AIC = 0, SIMPLER_AIV = 1 };
 
 typedef struct SimplerRun SimplerRun;
 
+/* Records named scopes of the orchestration, see simpler/swimlane.h. */
+struct SimplerPhaseRecorder;
+
 typedef struct SimplerTaskArg {
     SimplerTensor *tensor; /* copied at submit; an OUTPUT's addr and owner_task are stored through it */
     uint64_t use;          /* SIMPLER_INPUT .. SIMPLER_NO_DEP */
@@ -134,6 +137,9 @@ typedef struct SimplerOrchestrationApi {
     void (*report_fatal)(SimplerRun *run, const char *text);
     /* A record in the host log; level is 10, 20, 25, 30 or 40. */
     void (*log)(SimplerRun *run, int level, const char *func, const char *text);
+    /* The recorder of named scopes (SIMPLER_PHASE_SCOPE in simpler/swimlane.h), good until the entry returns; NULL
+     * where none are recorded, which a scope takes as well. */
+    struct SimplerPhaseRecorder *(*phase_recorder)(SimplerRun *run);
 } SimplerOrchestrationApi;
 
 /* What an orchestration object defines; the second is optional. */

@@ -25,16 +25,20 @@ use simpler_device_phase::{Phase, PhaseStamper};
 use simpler_kernel_abi::SimplerTensor;
 use simpler_platform::{Aicpu, AicpuProgram, DeviceAddr, Profile, Teardown};
 use simpler_relax::{Deadline, Relax};
+use simpler_swimlane::ThreadTrack;
 
 use crate::code;
 use crate::graph::arena::{ArenaLayout, Graph};
 use crate::graph::builder::{Builder, TaskArg};
 use crate::orchestration::{Callable, ObjectTable};
 use crate::run::{GraphRuntime, schedulers};
+use crate::swimlane::RunTrack;
 
 /// The status of a thread that the executor does not expect, or that panicked; no code of RUNTIME §2.3 fits.
 const INTERNAL: i32 = -(code::EXPLICIT_FATAL as i32);
 
+/// Whether variable phases can be recorded (`SIMPLER_DFX`).
+pub(crate) const DFX: bool = cfg!(feature = "dfx");
 /// Whether the orchestrator logs its window and how many tasks it submitted.
 const ORCH_PROFILING: bool = cfg!(feature = "orch-profiling");
 /// Whether each scheduler logs its window, how often it went round, and how many tasks it scheduled.
@@ -72,6 +76,8 @@ pub(crate) struct RunProgram {
     pub(crate) arena: u64,
     /// Device address of the phase buffer, or 0.
     pub(crate) phase_buffer: u64,
+    /// Where variable phases are recorded, if they are.
+    pub(crate) swimlane: Option<RunTrack>,
     pub(crate) tensors: Vec<SimplerTensor>,
     pub(crate) scalars: Vec<u64>,
     pub(crate) timeout: Duration,
@@ -153,6 +159,8 @@ struct Thread<'a> {
     phases: PhaseStamper,
     /// Stamps the wall and the task slots.
     stamper: PhaseStamper,
+    /// Records variable phases, where they are.
+    track: Option<ThreadTrack<'a>>,
 }
 
 impl Thread<'_> {
@@ -255,7 +263,14 @@ impl AicpuProgram for RunProgram {
             GraphRuntime::TensorMapAndRingBuffer => stamper,
             GraphRuntime::HostBuildGraph => PhaseStamper::nowhere(),
         };
-        let thread = Thread { run: self, aicpu, index, phases, stamper };
+        let track = self.swimlane.as_ref().filter(|_| DFX).and_then(|track| {
+            let base = track.base as *mut u8;
+            let gate = track.gates.get(index)?;
+            // SAFETY: the host has allocated the memory with this layout, has started its collector, and releases it
+            // after this launch; the index is this thread's alone.
+            Some(unsafe { ThreadTrack::new(base, track.layout, index, gate) })
+        });
+        let thread = Thread { run: self, aicpu, index, phases, stamper, track };
         // SAFETY: the host has allocated the arena with this layout, uploaded its image, and leaves it to this
         // program until it has joined the launch.
         let graph = unsafe { Graph::attach(self.arena, &self.layout) };
@@ -367,11 +382,13 @@ mod tests {
                     digest: [0; 32],
                     orchestration: Vec::new(),
                     kernels: Vec::new(),
+                    scopes: Default::default(),
                 }),
                 profile: Profile::a2a3sim(),
                 layout: self.layout,
                 arena: self.memory as u64,
                 phase_buffer: 0,
+                swimlane: None,
                 tensors: Vec::new(),
                 scalars: Vec::new(),
                 timeout: Duration::from_millis(1),

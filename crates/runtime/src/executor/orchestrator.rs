@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 use simpler_device_phase::{Phase, cycles_to_ns};
 use simpler_host_log::log_timing;
 use simpler_kernel_abi::CoreKind;
+use simpler_swimlane::{ScopeSink, SimplerPhaseRecorder};
 
 use super::{Gate, GateGuard, ORCH_PROFILING, OrchestratorState, Thread, watchdog};
 use crate::code::{self, Stall};
 use crate::graph::GraphError;
 use crate::graph::arena::Graph;
 use crate::operations::invalid;
-use crate::orchestration::{self, Drain, Orchestration, chip_args};
+use crate::orchestration::{self, Drain, Orchestration, SubmitTrack, chip_args};
 
 /// Runs the orchestrator's part; the status of its thread.
 pub(super) fn run(thread: &Thread<'_>, graph: Graph<'_>) -> i32 {
@@ -61,6 +62,14 @@ fn start_and_submit(
     drop(validating);
 
     let wiring = thread.phases.scope(Phase::ArenaWire, || thread.cycles());
+    let cycles = || thread.cycles();
+    // SAFETY: this thread's own pools, of which it makes one writer each.
+    let submits = thread.track.and_then(|track| unsafe { track.thread_writer() });
+    let submits = submits.map(|writer| SubmitTrack { writer, cycles: &cycles, submits: 0 });
+    // SAFETY: as above.
+    let scopes = thread.track.and_then(|track| unsafe { track.thread_writer() });
+    let sink = scopes.map(|writer| ScopeSink::new(writer, &cycles));
+    let scopes = sink.as_ref().map(SimplerPhaseRecorder::new);
     let mut orchestration = Orchestration {
         graph,
         drain: thread,
@@ -69,6 +78,8 @@ fn start_and_submit(
         builder,
         arguments,
         failed: false,
+        submits,
+        scopes: scopes.as_ref(),
     };
     drop(wiring);
 

@@ -12,6 +12,7 @@ use simpler_device_phase::{Phase, TaskAttrs, cycles_to_ns};
 use simpler_host_log::{log_error, log_timing};
 use simpler_platform::{CondState, DispatchPayload};
 use simpler_relax::{Deadline, Relax};
+use simpler_swimlane::{AicoreTask, AicpuTask, SchedKind, SchedPhase, Writer};
 
 use super::watchdog::{self, Watchdog};
 use super::{SCHED_PROFILING, Thread};
@@ -44,6 +45,21 @@ struct OwnCore {
     task: u32,
     /// Of that task.
     attrs: TaskAttrs,
+    /// When it was dispatched, if that is recorded.
+    dispatched: u64,
+}
+
+/// Where the tasks of a core are recorded.
+struct CoreTrack<'a> {
+    aicore: Option<Writer<'a, AicoreTask>>,
+    aicpu: Option<Writer<'a, AicpuTask>>,
+}
+
+/// What one look at the ready queues came to.
+#[derive(Clone, Copy, Default)]
+struct Pops {
+    hits: u32,
+    misses: u32,
 }
 
 /// The scheduler with this index.
@@ -54,7 +70,11 @@ pub(super) struct Scheduler<'a> {
     /// Per kind, the idle cores, by bit.
     idle: [u64; CORE_KINDS.len()],
     running: u64,
-    /// Rounds of the loop, and tasks dispatched; counted for profiling only.
+    /// One a core where tasks are recorded, else none.
+    tracks: Vec<CoreTrack<'a>>,
+    /// Where this thread's phases are recorded, if they are.
+    phase_track: Option<Writer<'a, SchedPhase>>,
+    /// Rounds of the loop, and tasks dispatched; counted for profiling and for phases only.
     loops: u64,
     scheduled: u64,
 }
@@ -64,8 +84,19 @@ impl<'a> Scheduler<'a> {
     pub(super) fn attach(thread: &'a Thread<'a>, graph: Graph<'a>) -> Self {
         let clusters = thread.run.profile.clusters;
         let schedulers = thread.schedulers();
-        let mut scheduler =
-            Self { thread, graph, cores: Vec::new(), idle: [0; 2], running: 0, loops: 0, scheduled: 0 };
+        let mut scheduler = Self {
+            thread,
+            graph,
+            cores: Vec::new(),
+            idle: [0; 2],
+            running: 0,
+            tracks: Vec::new(),
+            phase_track: None,
+            loops: 0,
+            scheduled: 0,
+        };
+        // SAFETY: this thread's own pool, of which it makes one writer.
+        scheduler.phase_track = thread.track.and_then(|track| unsafe { track.thread_writer() });
         for cluster in (thread.index..clusters).step_by(schedulers) {
             scheduler.attach_core(cluster, 0);
             // AICs are numbered first, then the AIVs in pairs.
@@ -89,8 +120,23 @@ impl<'a> Scheduler<'a> {
         unsafe { registers.attach(core, self.thread.index, payloads) };
         // The platform may or may not have reset the core since the last launch; a value must differ from the last.
         let sequence = registers.cond(core).dispatch;
-        self.cores.push(OwnCore { core, kind, payloads, sequence, task: 0, attrs: TaskAttrs::default() });
+        self.cores.push(OwnCore {
+            core,
+            kind,
+            payloads,
+            sequence,
+            task: 0,
+            attrs: TaskAttrs::default(),
+            dispatched: 0,
+        });
         self.idle[kind] |= 1 << own;
+        if let Some(track) = self.thread.track {
+            // SAFETY: the core was attached by this thread, which makes one writer of each of its pools.
+            let aicore = unsafe { track.core_writer(core) };
+            // SAFETY: as above.
+            let aicpu = unsafe { track.core_writer(core) };
+            self.tracks.push(CoreTrack { aicore, aicpu });
+        }
     }
 
     /// The resolve and dispatch loop; the status of this thread.
@@ -132,12 +178,15 @@ impl<'a> Scheduler<'a> {
             if self.graph.is_fatal() {
                 return 0;
             }
-            if SCHED_PROFILING {
+            let began = self.phase_began();
+            let completed = self.poll_cores();
+            let began = self.phase_ended(began, SchedKind::Complete, completed, Pops::default());
+            let pops = self.dispatch_ready(completed != 0);
+            self.phase_ended(began, SchedKind::Dispatch, pops.hits, pops);
+            if SCHED_PROFILING || self.phase_track.is_some() {
                 self.loops += 1;
             }
-            let completed = self.poll_cores();
-            let dispatched = self.dispatch_ready(completed);
-            if completed || dispatched {
+            if completed != 0 || pops.hits != 0 {
                 relax.reset();
                 idle.reset();
                 // Nobody rings this thread for what it did itself, such as the last completion.
@@ -154,8 +203,50 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Completes what has finished; whether anything had.
-    fn poll_cores(&mut self) -> bool {
+    /// The start of a phase, and the lengths of the ready queues at it; None where phases are not recorded.
+    fn phase_began(&self) -> Option<(u64, [i16; 3])> {
+        self.phase_track.as_ref().map(|_| (self.thread.cycles(), self.depths()))
+    }
+
+    /// Records a phase that dealt with any task. Its end is the start of the next.
+    fn phase_ended(
+        &self,
+        began: Option<(u64, [i16; 3])>,
+        kind: SchedKind,
+        tasks: u32,
+        pops: Pops,
+    ) -> Option<(u64, [i16; 3])> {
+        let (Some((start, depths_at_start)), Some(track)) = (began, &self.phase_track) else { return None };
+        if tasks == 0 {
+            return began;
+        }
+        let (end, depths_at_end) = (self.thread.cycles(), self.depths());
+        // What is lost was counted in the pool.
+        track.append(SchedPhase {
+            start,
+            end,
+            loop_iter: self.loops as u32,
+            kind: kind as u32,
+            tasks,
+            detail: SchedPhase::pops(pops.hits, pops.misses),
+            depths_at_start,
+            depths_at_end,
+            ..SchedPhase::default()
+        });
+        Some((end, depths_at_end))
+    }
+
+    /// How many tasks wait for a core, by kind.
+    fn depths(&self) -> [i16; 3] {
+        let mut depths = [0; 3];
+        for (depth, queue) in depths.iter_mut().zip(&self.graph.ready) {
+            *depth = i16::try_from(queue.len_hint()).unwrap_or(i16::MAX);
+        }
+        depths
+    }
+
+    /// Completes what has finished; how much had.
+    fn poll_cores(&mut self) -> u32 {
         let registers = self.thread.aicpu.registers();
         let before = self.running;
         let mut left = before;
@@ -168,14 +259,24 @@ impl<'a> Scheduler<'a> {
                 self.complete(own);
             }
         }
-        self.running != before
+        before.count_ones() - self.running.count_ones()
     }
 
     fn complete(&mut self, own: usize) {
-        let OwnCore { core, kind, task, attrs, .. } = self.cores[own];
+        let OwnCore { core, kind, task, attrs, dispatched, sequence, .. } = self.cores[own];
         // FIN was acquired just now, and nothing of the completion has been done (RUNTIME §4.5).
         if let Some(slot) = attrs.slot() {
             self.thread.stamper.task_finished(slot, self.thread.cycles());
+        }
+        if let Some(track) = self.tracks.get(own) {
+            if let Some(aicore) = &track.aicore {
+                aicore.commit();
+            }
+            if let Some(aicpu) = &track.aicpu {
+                let (dispatch, finish, reg_task_id) = (dispatched, self.thread.cycles(), sequence as u32);
+                // What is lost was counted in the pool.
+                aicpu.append(AicpuTask { dispatch, finish, reg_task_id, ..AicpuTask::default() });
+            }
         }
         let graph = self.graph;
         // ORDERING: Relaxed: a number for a message.
@@ -192,15 +293,18 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Gives ready tasks to idle cores; whether it gave any. `pushed`: this thread may have made tasks ready.
-    fn dispatch_ready(&mut self, pushed: bool) -> bool {
-        let mut any = false;
+    /// Gives ready tasks to idle cores; how many, and how often there was a core and no task. `pushed`: this thread may have made tasks ready.
+    fn dispatch_ready(&mut self, pushed: bool) -> Pops {
+        let mut pops = Pops::default();
         for kind in 0..CORE_KINDS.len() {
             let mut dispatched = false;
-            while self.idle[kind] != 0
-                && let Some(task) = self.graph.ready[kind].pop()
-            {
+            while self.idle[kind] != 0 {
+                let Some(task) = self.graph.ready[kind].pop() else {
+                    pops.misses += 1;
+                    break;
+                };
                 self.dispatch(kind, task);
+                pops.hits += 1;
                 dispatched = true;
             }
             if self.idle[kind] == 0 {
@@ -211,9 +315,8 @@ impl<'a> Scheduler<'a> {
                     self.pass_on(kind);
                 }
             }
-            any |= dispatched;
         }
-        any
+        pops
     }
 
     /// Rings another scheduler that has an idle core of a kind.
@@ -238,7 +341,14 @@ impl<'a> Scheduler<'a> {
         core.sequence += 1;
         // ORDERING: Relaxed: a number for a message.
         self.graph.running_on(core.core).store(task + 1, Ordering::Relaxed);
-        let payload = DispatchPayload { kernel: work.kernel, args: self.graph.kernel_args(&work) };
+        // Reserved before the dispatch, so before the core's ACK; the core fills it before its FIN.
+        let aicore = self.tracks.get(own).and_then(|track| track.aicore.as_ref());
+        let record = aicore.and_then(|aicore| {
+            let (token, reg_task_id) = (task.into(), core.sequence as u32);
+            aicore.reserve(AicoreTask { token, reg_task_id, ..AicoreTask::default() })
+        });
+        let record = record.map_or(0, |record| record.expose_provenance() as u64);
+        let payload = DispatchPayload { kernel: work.kernel, args: self.graph.kernel_args(&work), record };
         let target = core.payloads.cast::<DispatchPayload>().wrapping_add((core.sequence & 1) as usize);
         // SAFETY: one of the two payloads of a core that this thread owns; the core is idle, so it reads neither
         // until the write of DATA_MAIN_BASE below.
@@ -246,6 +356,9 @@ impl<'a> Scheduler<'a> {
         // The payload is there, the register's write comes next (RUNTIME §4.5).
         if let Some(slot) = work.attrs.slot() {
             self.thread.stamper.task_dispatched(slot, self.thread.cycles());
+        }
+        if self.tracks.get(own).is_some_and(|track| track.aicpu.is_some()) {
+            core.dispatched = self.thread.cycles();
         }
         self.thread.aicpu.registers().write_data_main_base(core.core, core.sequence);
     }
@@ -272,8 +385,14 @@ impl<'a> Scheduler<'a> {
             let seen = event.epoch();
             self.cores.iter().enumerate().for_each(|(own, core)| {
                 let cond = registers.cond(core.core);
-                if cond.state == CondState::Fin && cond.dispatch == core.sequence {
+                if self.running & 1 << own != 0
+                    && cond.state == CondState::Fin
+                    && cond.dispatch == core.sequence
+                {
                     self.running &= !(1 << own);
+                    if let Some(aicore) = self.tracks.get(own).and_then(|track| track.aicore.as_ref()) {
+                        aicore.commit();
+                    }
                 }
             });
             if self.running == 0 {

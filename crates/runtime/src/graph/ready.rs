@@ -140,6 +140,14 @@ impl ReadyQueue<'_> {
         (sequence.wrapping_sub(position.wrapping_add(1)) as i32) < 0
     }
 
+    /// About how many tasks wait: a number for a record.
+    pub fn len_hint(&self) -> u32 {
+        // ORDERING: Relaxed: nothing depends on it.
+        let popped = self.popped.0.load(Ordering::Relaxed);
+        // ORDERING: Relaxed: as above; what was pushed since makes it no less than 0.
+        self.pushed.0.load(Ordering::Relaxed).wrapping_sub(popped)
+    }
+
     /// Empties the queue. Nobody else may use it meanwhile.
     pub fn reset(&self) {
         for (index, cell) in self.cells.iter().enumerate() {

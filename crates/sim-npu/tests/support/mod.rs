@@ -77,6 +77,7 @@ impl Task {
                 block_index: 0,
                 block_count: 1,
             },
+            record: 0,
         }
     }
 }
@@ -111,6 +112,7 @@ pub(crate) const NO_PAYLOAD: DispatchPayload = DispatchPayload {
         block_index: 0,
         block_count: 1,
     },
+    record: 0,
 };
 
 /// The payloads of one core, written by its scheduler.

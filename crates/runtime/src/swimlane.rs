@@ -1,0 +1,175 @@
+//! The variable-phase track of a run: its memory, its collector, what the log says of it, and its artifact.
+//!
+//! While the run goes on a thread of the host empties the device's buffers ([`simpler_swimlane`]); afterwards what was
+//! collected is reconciled with what was recorded, which one record of the log says, and written to
+//! `<output>/<pid>/<inv>/chip_swimlane_records.json`. The track is what a build without the feature `dfx` has not.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use simpler_host_log::{log_error, log_timing, log_warn};
+use simpler_kernel_abi::CoreKind;
+use simpler_platform::{DeviceAddr, Platform, Profile};
+use simpler_record_format::DeviceClockAnchor;
+use simpler_swimlane::{
+    ARTIFACT_FILE, BACKSTOP, Capacities, ClockAnchor, Collected, Collector, CollectorGate, Level, Metadata,
+    PhaseNames, SwimlaneLayout, write_artifact,
+};
+
+use crate::orchestration::CORES_PER_CLUSTER;
+use crate::run::RunError;
+
+/// What of a run's variable phases is recorded, and where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwimlaneConfig {
+    /// How much: off unless told otherwise.
+    pub level: Level,
+    /// The folder for the artifacts; without it records are collected and reconciled only.
+    pub output: Option<PathBuf>,
+}
+
+impl Default for SwimlaneConfig {
+    fn default() -> Self {
+        Self { level: Level::Off, output: None }
+    }
+}
+
+/// The track's memory on the device.
+pub(crate) struct Track {
+    pub(crate) addr: DeviceAddr,
+    layout: SwimlaneLayout,
+}
+
+/// What a run's device threads record through.
+pub(crate) struct RunTrack {
+    /// Device address of the track's memory.
+    pub(crate) base: u64,
+    pub(crate) layout: SwimlaneLayout,
+    /// By AICPU thread.
+    pub(crate) gates: Vec<CollectorGate>,
+}
+
+/// A run's records under collection.
+pub(crate) struct Collection(Collector);
+
+impl Track {
+    /// Memory for this level on a device, whose memory the host must be able to address.
+    pub(crate) fn new(platform: &dyn Platform, level: Level) -> Result<Self, RunError> {
+        let profile = platform.profile();
+        let layout =
+            SwimlaneLayout::new(level, profile.aicpu_logical, profile.cores(), Capacities::default());
+        let addr = platform.allocate(layout.bytes())?;
+        if platform.host_view(addr).is_none() {
+            platform.release(addr)?;
+            let text = format!("the swimlane: the host cannot address the memory of {}", profile.name);
+            return Err(RunError::refused(text));
+        }
+        Ok(Self { addr, layout })
+    }
+
+    pub(crate) fn level(&self) -> Level {
+        self.layout.level()
+    }
+
+    /// Resets the memory and starts to collect; `timeout` is how long the run may make no progress.
+    pub(crate) fn collect(
+        &self,
+        platform: &dyn Platform,
+        timeout: Duration,
+    ) -> Result<(Collection, RunTrack), RunError> {
+        let refuse = |why: String| RunError::refused(format!("the swimlane: {why}"));
+        let view = platform.host_view(self.addr).ok_or_else(|| refuse("its memory is gone".to_owned()))?;
+        // SAFETY: allocated with this layout and aligned to more; the run before has been joined, so nobody uses it; it
+        // is released after the runtime's last run.
+        let collector =
+            unsafe { Collector::start(view, self.layout) }.map_err(|error| refuse(error.to_string()))?;
+        // A thread that waits for the collector makes no progress either.
+        let backstop = BACKSTOP.min(timeout / 2);
+        let gates = (0..self.layout.threads()).map(|thread| collector.gate(thread, backstop)).collect();
+        Ok((Collection(collector), RunTrack { base: self.addr.0, layout: self.layout, gates }))
+    }
+}
+
+impl Collection {
+    /// What was collected, once the device's threads have been joined.
+    pub(crate) fn finish(self) -> Collected {
+        self.0.finish()
+    }
+}
+
+/// What an artifact says of a run besides its records.
+pub(crate) struct RunFacts<'a> {
+    pub(crate) inv: u64,
+    pub(crate) profile: &'a Profile,
+    pub(crate) schedulers: usize,
+    pub(crate) level: Level,
+    pub(crate) anchors: &'a [DeviceClockAnchor],
+    pub(crate) names: &'a PhaseNames,
+}
+
+/// Says in the log what became of the records.
+pub(crate) fn report(inv: u64, collected: &Collected) {
+    let reconciliation = &collected.reconciliation;
+    if reconciliation.is_exact() && reconciliation.sum().dropped == 0 {
+        log_timing!("inv={inv} {reconciliation}");
+    } else {
+        log_warn!("inv={inv} {reconciliation}");
+    }
+}
+
+/// Writes the artifact of a run. What goes wrong is a record in the log: the run itself has succeeded.
+pub(crate) fn write(output: &Path, facts: &RunFacts<'_>, collected: &Collected) {
+    let pid = std::process::id();
+    let folder = output.join(pid.to_string()).join(facts.inv.to_string());
+    let file = folder.join(ARTIFACT_FILE);
+    let written = std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::File::create(&file))
+        .and_then(|out| write_artifact(out, &facts.lists().metadata(facts, pid), collected, facts.names));
+    if let Err(error) = written {
+        log_error!("cannot write {}: {error}", file.display());
+    }
+}
+
+/// The lists that the metadata refers to.
+struct Lists {
+    core_types: Vec<CoreKind>,
+    core_to_thread: Vec<Option<u32>>,
+    clock_anchors: Vec<ClockAnchor>,
+}
+
+impl RunFacts<'_> {
+    fn lists(&self) -> Lists {
+        let clusters = self.profile.clusters;
+        // AICs are numbered first, then the AIVs in pairs; a cluster's cores belong to one scheduler.
+        let cluster_of = |core: usize| match core.checked_sub(clusters) {
+            None => core,
+            Some(aiv) => aiv / CORES_PER_CLUSTER[1] as usize,
+        };
+        let cores = 0..self.profile.cores();
+        let kind = |core: usize| if core < clusters { CoreKind::Aic } else { CoreKind::Aiv };
+        let anchor = |anchor: &DeviceClockAnchor| ClockAnchor {
+            device_cycles: anchor.dev_cyc,
+            host_monotonic_ns: anchor.host_ns as u64,
+            half_ns: anchor.half_ns,
+        };
+        Lists {
+            core_types: cores.clone().map(kind).collect(),
+            core_to_thread: cores.map(|core| Some((cluster_of(core) % self.schedulers) as u32)).collect(),
+            clock_anchors: self.anchors.iter().map(anchor).collect(),
+        }
+    }
+}
+
+impl Lists {
+    fn metadata(&self, facts: &RunFacts<'_>, pid: u32) -> Metadata<'_> {
+        Metadata {
+            level: facts.level,
+            pid,
+            inv: facts.inv,
+            clock_freq_hz: facts.profile.counter_hz,
+            core_types: &self.core_types,
+            core_to_thread: &self.core_to_thread,
+            clock_anchors: &self.clock_anchors,
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Variable phases of real runs: what each level records, what the log says of it, and the artifact.
+
+#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
+
+#[path = "support/log.rs"]
+mod log;
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use simpler_kernel_abi::{ArgUse, CoreKind};
+use simpler_runtime::{GraphRuntime, RunArgs, SwimlaneConfig};
+use simpler_swimlane::Level;
+use support::*;
+
+/// `scalars[0]` tasks on both kinds of cores, in named scopes.
+const SCOPED: &str = r#"
+#include "submit.h"
+#include <simpler/swimlane.h>
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    struct SimplerPhaseRecorder *recorder = api->phase_recorder(run);
+    SIMPLER_PHASE_SCOPE(recorder, "whole_entry");
+    for (uint64_t i = 0; i < args->scalars[0]; i++) {
+        SIMPLER_PHASE_SCOPE(recorder, "one_task");
+        SimplerTensor y = view(&args->tensors[0], i % 64, 1);
+        SimplerTaskArg a[] = {{&y, SIMPLER_INPUT}, {&y, SIMPLER_INPUT}, {&y, SIMPLER_INOUT}};
+        SimplerTask task = task_of(a, 3);
+        if (i % 3) task.aiv0 = 0; else task.aic = 1;
+        if (api->submit_task(run, &task) < 0) return 1;
+    }
+    return 0;
+}
+"#;
+
+const TASKS: u64 = 500;
+
+fn artifacts(folder: &Path) -> BTreeMap<u64, PathBuf> {
+    let of_process = folder.join(std::process::id().to_string());
+    let Ok(entries) = std::fs::read_dir(of_process) else { return BTreeMap::new() };
+    entries
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let inv = entry.file_name().to_str().unwrap().parse().unwrap();
+            (inv, entry.path().join("chip_swimlane_records.json"))
+        })
+        .collect()
+}
+
+fn rows<'a>(object: &'a Value, key: &str) -> &'a Vec<Value> {
+    object[key].as_array().unwrap_or_else(|| panic!("{key} in {object}"))
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or_else(|| panic!("{key} in {value}"))
+}
+
+#[cfg(feature = "dfx")]
+#[test]
+fn each_level_records_what_it_says_and_every_record_is_accounted_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("records");
+    log::start(directory.path());
+    let image = image(
+        "scoped",
+        SCOPED,
+        &[("add", CoreKind::Aiv, ADD_KERNEL), ("add_cube", CoreKind::Aic, ADD_KERNEL)],
+    );
+    let mut expected = Vec::new();
+    for (profile, graph_runtime) in arms() {
+        let chip = chip_of((profile.clone(), graph_runtime));
+        let id = chip.register(&image).unwrap();
+        for level in 0..=4_i64 {
+            let level = Level::try_from(level).unwrap();
+            chip.set_swimlane(SwimlaneConfig { level, output: Some(output.clone()) }).unwrap();
+            let mut y = vec![1.0; 64];
+            let tensors = vec![host(&mut y, ArgUse::InOut)];
+            run(&chip, id, &RunArgs { tensors, scalars: vec![TASKS] }).unwrap();
+            expected.push((profile.clone(), graph_runtime, level));
+        }
+    }
+    let text = log::text(directory.path());
+    let artifacts = artifacts(&output);
+    assert_eq!(artifacts.len(), 4 * 4, "one artifact a run, none at level 0");
+    for (inv, (profile, graph_runtime, level)) in (1_u64..).zip(expected) {
+        let said: Vec<&str> =
+            text.lines().filter(|line| line.contains(&format!(" inv={inv} swimlane: "))).collect();
+        if level == Level::Off {
+            assert_eq!(said, [""; 0], "nothing is recorded at level 0");
+            continue;
+        }
+        assert_eq!(said.len(), 1);
+        assert!(said[0].contains("][TIMING] ") && said[0].contains(" + 0 dropped = "), "{}", said[0]);
+        let object: Value = serde_json::from_slice(&std::fs::read(&artifacts[&inv]).unwrap()).unwrap();
+        let on_device = graph_runtime == GraphRuntime::TensorMapAndRingBuffer;
+        check(&object, profile.counter_hz, profile.clusters, on_device, level);
+    }
+}
+
+#[cfg(feature = "dfx")]
+fn check(object: &Value, counter_hz: u64, clusters: usize, on_device: bool, level: Level) {
+    let metadata = &object["metadata"];
+    assert_eq!(number(object, "level"), level as u64);
+    assert_eq!(number(metadata, "clock_freq_hz"), counter_hz);
+    assert_eq!(metadata["records"]["is_exact"], true, "{metadata}");
+    assert!(rows(metadata, "clock_anchors").len() >= 2, "{metadata}");
+    let anchors: Vec<u64> =
+        rows(metadata, "clock_anchors").iter().map(|anchor| number(anchor, "device_cycles")).collect();
+    let within = |cycles: u64| (anchors[0]..=*anchors.last().unwrap()).contains(&cycles);
+
+    // Every task once on a core, in order on each.
+    let tasks = rows(object, "aicore_tasks");
+    assert_eq!(tasks.len() as u64, TASKS);
+    let cell = |row: &Value, at: usize| row[at].as_u64().unwrap();
+    let tokens: BTreeSet<u64> = tasks.iter().map(|row| cell(row, 1)).collect();
+    assert_eq!(tokens, (0..TASKS).collect());
+    let mut ends: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut of_cores: BTreeMap<(u64, u64), (u64, u64)> = BTreeMap::new();
+    for row in tasks {
+        let (core, token, reg, start, end) =
+            (cell(row, 0), cell(row, 1), cell(row, 2), cell(row, 3), cell(row, 4));
+        assert!(start <= end && within(start) && within(end), "{row}");
+        assert_eq!(core < clusters as u64, token % 3 == 0, "an AIC runs each third task: {row}");
+        let before = ends.insert(core, end).unwrap_or(0);
+        assert!(before <= start, "one task at a time on core {core}");
+        assert_eq!(of_cores.insert((core, reg), (start, end)), None);
+    }
+    // What the schedulers saw lies around it.
+    let seen = rows(object, "aicpu_tasks");
+    assert_eq!(seen.len() as u64, if level >= Level::AicpuTasks { TASKS } else { 0 });
+    for row in seen {
+        let (dispatch, finish) = (cell(row, 2), cell(row, 3));
+        let (start, end) = of_cores[&(cell(row, 0), cell(row, 1))];
+        assert!(dispatch <= start && end <= finish, "{row} around {start}..{end}");
+    }
+    let phases: Vec<&Value> =
+        rows(object, "aicpu_scheduler_phases").iter().flat_map(|of| of.as_array().unwrap()).collect();
+    let dealt_with = |kind: &str| -> u64 {
+        phases
+            .iter()
+            .filter(|phase| phase["kind"] == kind)
+            .map(|phase| number(phase, "tasks_processed"))
+            .sum()
+    };
+    let all = if level >= Level::SchedulerPhases { TASKS } else { 0 };
+    assert_eq!((dealt_with("dispatch"), dealt_with("complete")), (all, all));
+    // The orchestrator's, where it is on the device.
+    let flat = |key: &str| -> Vec<Value> {
+        rows(object, key).iter().flat_map(|of| of.as_array().unwrap().clone()).collect()
+    };
+    let (submits, scopes) = (flat("aicpu_orchestrator_phases"), flat("named_scopes"));
+    if level < Level::OrchestratorPhases || !on_device {
+        assert_eq!((submits.len(), scopes.len()), (0, 0));
+        return;
+    }
+    let order: Vec<u64> = submits.iter().map(|submit| number(submit, "task_id")).collect();
+    assert_eq!(order, (0..TASKS).collect::<Vec<_>>());
+    let named = |name: &str| scopes.iter().filter(|scope| scope["name"] == name).collect::<Vec<_>>();
+    let (entries, inner) = (named("whole_entry"), named("one_task"));
+    assert_eq!(entries.len(), 1, "{scopes:?}");
+    let whole = entries[0];
+    assert_eq!((inner.len() as u64, number(whole, "depth")), (TASKS, 0));
+    for scope in inner {
+        assert_eq!(number(scope, "depth"), 1);
+        assert!(number(whole, "start_cycles") <= number(scope, "start_cycles"));
+        assert!(number(scope, "end_cycles") <= number(whole, "end_cycles"));
+    }
+}
+
+#[cfg(feature = "dfx")]
+#[test]
+fn a_failed_run_leaves_no_artifact_and_the_next_one_starts_afresh() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = directory.path().join("records");
+    log::start(directory.path());
+    let fails = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    for (int i = 0; i < 20; i++) {
+        SimplerTensor y = view(&args->tensors[0], (uint64_t)i, 1);
+        SimplerTaskArg a[] = {{&y, SIMPLER_INPUT}, {&y, SIMPLER_INPUT}, {&y, SIMPLER_INOUT}};
+        SimplerTask task = task_of(a, 3);
+        task.aiv0 = 0;
+        if (api->submit_task(run, &task) < 0) return 1;
+    }
+    if (args->scalars[0]) api->report_fatal(run, "as told");
+    return 0;
+}
+"#;
+    let chip = small_chip();
+    let id = chip.register(&image("fails", fails, &[("add", CoreKind::Aiv, ADD_KERNEL)])).unwrap();
+    let level = Level::OrchestratorPhases;
+    chip.set_swimlane(SwimlaneConfig { level, output: Some(output.clone()) }).unwrap();
+    let go = |fail: u64| {
+        let mut y = vec![1.0; 64];
+        run(&chip, id, &RunArgs { tensors: vec![host(&mut y, ArgUse::InOut)], scalars: vec![fail] })
+    };
+    go(1).unwrap_err();
+    assert!(artifacts(&output).is_empty());
+    go(0).unwrap();
+    let artifacts = artifacts(&output);
+    let object: Value =
+        serde_json::from_slice(&std::fs::read(artifacts.values().next().unwrap()).unwrap()).unwrap();
+    assert_eq!((artifacts.len(), rows(&object, "aicore_tasks").len()), (1, 20));
+    assert_eq!(object["metadata"]["records"]["is_exact"], true);
+}
+
+#[cfg(feature = "dfx")]
+#[test]
+fn an_output_that_cannot_be_written_is_said_and_the_run_succeeds() {
+    let directory = tempfile::tempdir().unwrap();
+    log::start(directory.path());
+    let blocked = directory.path().join("blocked");
+    std::fs::write(&blocked, "a file").unwrap();
+    let chip = small_chip();
+    let id = chip.register(&image("empty", EMPTY, &[])).unwrap();
+    chip.set_swimlane(SwimlaneConfig { level: Level::AicoreTasks, output: Some(blocked) }).unwrap();
+    run(&chip, id, &RunArgs::default()).unwrap();
+    let text = log::text(directory.path());
+    assert!(text.lines().any(|line| line.contains("[ERROR]") && line.contains("cannot write ")), "{text}");
+}
+
+#[cfg(not(feature = "dfx"))]
+#[test]
+fn a_build_without_diagnostics_refuses_the_swimlane_and_nothing_else() {
+    let chip = small_chip();
+    let level = Level::AicoreTasks;
+    let error = chip.set_swimlane(SwimlaneConfig { level, output: None }).unwrap_err();
+    assert_eq!(error.code, -5);
+    assert!(error.text.contains("without the feature dfx"), "{error}");
+    chip.set_swimlane(SwimlaneConfig::default()).unwrap();
+}
