@@ -117,20 +117,22 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     now.tv_sec as u64 * NS_PER_S + now.tv_nsec as u64
 }
 
-/// The processor's counter.
+/// The processor's counter, read when all loads before it are done: a FIN that was seen is stamped after it was seen
+/// (the read barrier of RUNTIME §4.5).
 #[inline]
 fn processor_ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: every x86-64 has the instruction; whether its value is a clock is asked by `processor_hz`.
-        unsafe { core::arch::x86_64::_rdtsc() }
+        let mut processor = 0;
+        // SAFETY: `processor_hz` has found that there is such an instruction, and the number is there to be written.
+        unsafe { core::arch::x86_64::__rdtscp(&raw mut processor) }
     }
     #[cfg(target_arch = "aarch64")]
     {
         let ticks: u64;
         // SAFETY: Linux lets programs read the virtual counter; it touches nothing else.
         unsafe {
-            core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags));
+            core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack, preserves_flags));
         }
         ticks
     }
@@ -147,8 +149,14 @@ fn processor_hz() -> Option<u64> {
     /// The leaf that says how the TSC runs, and its bit for "at one rate in every state".
     const POWER_LEAF: u32 = 0x8000_0007;
     const INVARIANT_TSC: u32 = 1 << 8;
+    /// The leaf that says whether it can be read in order, and its bit.
+    const FEATURE_LEAF: u32 = 0x8000_0001;
+    const RDTSCP: u32 = 1 << 27;
     let leaves = __cpuid(0x8000_0000).eax;
     if leaves < POWER_LEAF || __cpuid(POWER_LEAF).edx & INVARIANT_TSC == 0 {
+        return None;
+    }
+    if __cpuid(FEATURE_LEAF).edx & RDTSCP == 0 {
         return None;
     }
     // The narrowest of some readings, ticks between two of the kernel's clock.
