@@ -1,5 +1,5 @@
 //! How little observing disturbs: a decode step of a real model with the log muted, with host spans, with device
-//! phases besides, with all task slots in use besides.
+//! phases besides, with all task slots in use besides, with variable phases at level 4 in place of the slots.
 //!
 //! The step is the same one over and over: the same position, the same token, the same memory. A round gives each arm
 //! a turn of several steps, the first of which is not timed: what the writer still does of the turn before is that
@@ -21,10 +21,13 @@ use simpler_decoder::{DeviceBuffers, Model, Session, SessionConfig, callables};
 use simpler_device_phase::{Phase, PhaseBufferLayout, PhaseStamper, TaskSlot};
 use simpler_host_log::{self as log, SpanEvent, span};
 use simpler_kernel_compiler::Compiler;
-use simpler_log_abi::{Level, Threshold};
+use simpler_log_abi::{Level as LogLevel, Threshold};
 use simpler_platform::{DeviceAddr, Platform, Profile};
-use simpler_runtime::{CallableId, CallableImage, ChipRuntime, RunArgs, RuntimeConfig, take_clock_anchor};
+use simpler_runtime::{
+    CallableId, CallableImage, ChipRuntime, RunArgs, RuntimeConfig, SwimlaneConfig, take_clock_anchor,
+};
 use simpler_sim_npu::{SimNpu, SimOptions};
+use simpler_swimlane::{BACKSTOP, Capacities, Collector, Level, OrchPhase, SwimlaneLayout, ThreadTrack};
 
 /// What the sequence starts with.
 const PROMPT: &str = "The twelve months of the year are January, February, March,";
@@ -35,7 +38,7 @@ const WARM_UP: usize = 3;
 /// Rounds at least, whatever the intervals say.
 const ROUNDS_MIN: usize = 40;
 /// Half the width that every interval must come down to, as a share.
-const HALF_WIDTH: f64 = 0.005;
+const HALF_WIDTH: f64 = 0.003;
 /// How long to go on for that.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 /// Calls of which a unit's cost is the mean, as many as the log's queue takes without dropping any.
@@ -48,8 +51,11 @@ const FLUSH: Duration = Duration::from_secs(10);
 type Failure = Box<dyn std::error::Error>;
 
 fn main() {
-    let json = std::env::args().any(|argument| argument == "--json");
-    match bench() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let json = arguments.iter().any(|argument| argument == "--json");
+    // For a look: as good as it gets in so many seconds.
+    let seconds = arguments.iter().find_map(|argument| argument.strip_prefix("--seconds=")?.parse().ok());
+    match bench(seconds.map_or(LIMIT, Duration::from_secs)) {
         Ok(object) if json => println!("{object}"),
         Ok(object) => println!("{object:#}"),
         Err(why) => {
@@ -67,10 +73,12 @@ enum Arm {
     Host,
     Device,
     Slots,
+    Variable,
 }
 
 impl Arm {
-    const ALL: [Self; 5] = [Self::Muted, Self::MutedAgain, Self::Host, Self::Device, Self::Slots];
+    const ALL: [Self; 6] =
+        [Self::Muted, Self::MutedAgain, Self::Host, Self::Device, Self::Slots, Self::Variable];
 
     const fn key(self) -> &'static str {
         match self {
@@ -79,6 +87,7 @@ impl Arm {
             Self::Host => "host",
             Self::Device => "device",
             Self::Slots => "slots",
+            Self::Variable => "variable",
         }
     }
 }
@@ -154,12 +163,15 @@ impl Subject {
     fn step(&self, arm: Arm) -> Result<f64, Failure> {
         let muted = matches!(arm, Arm::Muted | Arm::MutedAgain);
         log::set_threshold(if muted { Threshold::NUL } else { Threshold::TIMING });
-        self.runtime.set_device_spans(matches!(arm, Arm::Device | Arm::Slots));
+        self.runtime.set_device_spans(matches!(arm, Arm::Device | Arm::Slots | Arm::Variable));
+        let level = if arm == Arm::Variable { Level::OrchestratorPhases } else { Level::Off };
+        // Collected and reconciled; what is written to a file is written after the step.
+        self.runtime.set_swimlane(SwimlaneConfig { level, output: None })?;
         self.run(self.decode, if arm == Arm::Slots { &self.timed } else { &self.plain })
     }
 }
 
-fn bench() -> Result<serde_json::Value, Failure> {
+fn bench(limit: Duration) -> Result<serde_json::Value, Failure> {
     let folder = tempfile::tempdir()?;
     // As in a deployment: a file, and the writer beside the step.
     log::init(&log::Config {
@@ -173,7 +185,7 @@ fn bench() -> Result<serde_json::Value, Failure> {
     let subject = Subject::new(&Model::from_gguf(&file)?, folder.path())?;
     let events = Events::of_a_step(&subject, folder.path())?;
     let units = Units::measure(&subject)?;
-    let rounds = measure(&subject)?;
+    let rounds = measure(&subject, limit)?;
     log::set_threshold(Threshold::TIMING);
     let dropped = log::counts().dropped;
     log::close(FLUSH);
@@ -196,6 +208,8 @@ fn bench() -> Result<serde_json::Value, Failure> {
         "clock_anchors": events.anchors,
         "stamps": events.stamps,
         "timed_tasks": events.timed_tasks,
+        "variable_records": events.variable_records,
+        "variable_record_ns": tenths(units.record_ns),
     });
     let mut inconclusive = false;
     for (index, arm) in Arm::ALL.into_iter().enumerate().skip(1) {
@@ -214,7 +228,7 @@ fn bench() -> Result<serde_json::Value, Failure> {
 }
 
 /// Rounds of a time for each arm, until every interval is narrow or the time is up.
-fn measure(subject: &Subject) -> Result<Vec<[f64; Arm::ALL.len()]>, Failure> {
+fn measure(subject: &Subject, limit: Duration) -> Result<Vec<[f64; Arm::ALL.len()]>, Failure> {
     let started = Instant::now();
     let mut rounds = Vec::new();
     let mut order = Order(0x9e37_79b9_7f4a_7c15);
@@ -228,7 +242,7 @@ fn measure(subject: &Subject) -> Result<Vec<[f64; Arm::ALL.len()]>, Failure> {
         }
         rounds.push(round);
         let narrow = (1..round.len()).all(|arm| Interval::of(&rounds, arm).half_width() <= HALF_WIDTH);
-        if rounds.len() >= ROUNDS_MIN && narrow || started.elapsed() > LIMIT {
+        if rounds.len() >= ROUNDS_MIN && narrow || started.elapsed() > limit {
             break;
         }
     }
@@ -283,17 +297,24 @@ struct Events {
     anchors: usize,
     stamps: usize,
     timed_tasks: usize,
+    variable_records: usize,
 }
 
 impl Events {
     /// Counted in the log of one step with everything on; the stamps by what each AICPU thread passes through.
     fn of_a_step(subject: &Subject, directory: &Path) -> Result<Self, Failure> {
         let file = directory.join(format!("host.{}.log", std::process::id()));
-        log::flush(FLUSH)?;
-        let before = std::fs::read_to_string(&file)?.len();
-        subject.step(Arm::Slots)?;
-        log::flush(FLUSH)?;
-        let text = std::fs::read_to_string(&file)?.split_off(before);
+        let log_of = |arm| -> Result<String, Failure> {
+            log::flush(FLUSH)?;
+            let before = std::fs::read_to_string(&file)?.len();
+            subject.step(arm)?;
+            log::flush(FLUSH)?;
+            Ok(std::fs::read_to_string(&file)?.split_off(before))
+        };
+        let text = log_of(Arm::Slots)?;
+        let variable = log_of(Arm::Variable)?;
+        let (_, variable) = variable.split_once("swimlane: ").ok_or("a step says nothing of its records")?;
+        let (variable, _) = variable.split_once(" collected + 0 dropped = ").ok_or("a step drops records")?;
         let count = |what: &dyn Fn(&str) -> bool| text.lines().filter(|line| what(line)).count();
         let schedulers = subject.platform.profile().aicpu_logical - 1;
         // All of them the wall, the preamble, the graph build and a window; the orchestrator its three preparations,
@@ -311,6 +332,7 @@ impl Events {
             stamps,
             // The embedding, the norms that open fourteen layers, the argmax.
             timed_tasks: slots,
+            variable_records: variable.parse()?,
         })
     }
 
@@ -332,6 +354,7 @@ impl Events {
                     + self.slot_spans as f64 * units.emit_ns
                     + units.tail_ns,
             ),
+            Arm::Variable => Some(device + self.variable_records as f64 * units.record_ns),
         }
     }
 }
@@ -351,6 +374,8 @@ struct Units {
     transfers_ns: f64,
     /// The readback of the slots.
     tail_ns: f64,
+    /// A record of a variable phase: two readings of the counter, and the append.
+    record_ns: f64,
 }
 
 impl Units {
@@ -377,7 +402,7 @@ impl Units {
             emit_ns: unit(|_| log::emit_span(&event)),
             anchor_ns: unit(|_| {
                 if let Some(anchor) = take_clock_anchor(platform, 1) {
-                    log::log(Level::Timing, "bench.anchor", None, format_args!("{anchor}"));
+                    log::log(LogLevel::Timing, "bench.anchor", None, format_args!("{anchor}"));
                 }
             }),
             counter_ns: unit(|_| {
@@ -390,6 +415,7 @@ impl Units {
             }),
             transfers_ns: transfers(platform, device, &image, layout.tail_offset()),
             tail_ns: transfers(platform, device, &[], layout.bytes() - layout.tail_offset()),
+            record_ns: record(counter)?,
         };
         platform.release(device)?;
         Ok(units)
@@ -405,6 +431,28 @@ fn unit(mut call: impl FnMut(usize)) -> f64 {
         })
         .collect();
     median(&mut times)
+}
+
+/// A record of a pool that is drained meanwhile.
+fn record(counter: impl Fn() -> u64) -> Result<f64, Failure> {
+    let layout = SwimlaneLayout::new(Level::OrchestratorPhases, 1, 1, Capacities::default());
+    let mut memory = vec![[0_u64; 8]; layout.bytes() / 64 + 1];
+    let base = memory.as_mut_ptr().cast::<u8>();
+    let base = base.wrapping_add(base.align_offset(64));
+    // SAFETY: the memory has the layout's size and alignment, and nothing but collector and writer uses it.
+    let collector = unsafe { Collector::start(base, layout) }?;
+    let gate = collector.gate(0, BACKSTOP);
+    // SAFETY: as above, and nobody else is thread 0.
+    let track = unsafe { ThreadTrack::new(base, layout, 0, &gate) };
+    // SAFETY: the only writer of this pool.
+    let writer = unsafe { track.thread_writer::<OrchPhase>() }.ok_or("the level records no submits")?;
+    let ns = unit(|number| {
+        let start = counter();
+        let task_id = number as u64;
+        writer.append(OrchPhase { start, end: counter(), task_id, ..OrchPhase::default() });
+    });
+    drop(collector.finish());
+    Ok(ns)
 }
 
 /// A copy there of `image` and back of `bytes` bytes.

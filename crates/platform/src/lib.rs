@@ -173,6 +173,8 @@ pub trait AicpuProgram: Send + Sync {
 pub trait Aicpu {
     /// The free-running device counter, in cycles of [`Profile::counter_hz`].
     fn cycles(&self) -> u64;
+    /// The counter, read when all reads of this thread before are done: what a FIN that was seen is stamped with.
+    fn cycles_after_reads(&self) -> u64;
     /// Makes this thread's next reads of a range see what host DMA or SDMA has put there. Nothing to do where caches
     /// are coherent.
     fn invalidate(&self, addr: DeviceAddr, bytes: usize);

@@ -26,7 +26,7 @@ use crate::host_graph::HostGraph;
 use crate::image::CallableImage;
 use crate::names::{SIMPLER_RUN, SpanNames};
 use crate::orchestration::{CALLABLES_MAX, Callable, Kernel};
-use crate::swimlane::{self, Collection, RunFacts, SwimlaneConfig, Track};
+use crate::swimlane::{self, RunFacts, SwimlaneConfig, Track};
 
 /// How long a run may make no progress (RUNTIME §2.3).
 pub const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -503,9 +503,8 @@ impl ChipRuntime {
         device_spans: bool,
         level: SwimlaneLevel,
     ) -> Result<Ended, RunError> {
-        let track = self.track(state, level)?;
-        let (collection, swimlane) =
-            track.map(|track| track.collect(&*self.platform, self.timeout)).transpose()?.unzip();
+        let timeout = self.timeout;
+        let swimlane = self.track(state, level)?.map(|track| track.begin(timeout));
         let phases = self.phase_buffer(state)?;
         if device_spans {
             self.platform.copy_to_device(phases.addr, &phases.reset_image)?;
@@ -539,21 +538,26 @@ impl ChipRuntime {
         anchor();
         let wanted = device_spans && status == 0;
         let phases = wanted.then(|| self.read_phases(phases)).transpose()?;
-        Ok(Ended { status, phases, collected: collection.map(Collection::finish), anchors })
+        let collected = self.track(state, level)?.map(Track::end);
+        Ok(Ended { status, phases, collected, anchors })
     }
 
     /// The memory of the variable phases at a level, made when the level is first asked for; None at level 0.
-    fn track<'s>(&self, state: &'s mut State, level: SwimlaneLevel) -> Result<Option<&'s Track>, RunError> {
+    fn track<'s>(
+        &self,
+        state: &'s mut State,
+        level: SwimlaneLevel,
+    ) -> Result<Option<&'s mut Track>, RunError> {
         if level == SwimlaneLevel::Off {
             return Ok(None);
         }
         if state.track.as_ref().is_none_or(|track| track.level() != level) {
             if let Some(other) = state.track.take() {
-                self.platform.release(other.addr)?;
+                self.platform.release(other.close())?;
             }
             state.track = Some(Track::new(&*self.platform, level)?);
         }
-        Ok(state.track.as_ref())
+        Ok(state.track.as_mut())
     }
 
     /// Says what became of a run's variable phases, and writes them where they are wanted.
@@ -707,7 +711,7 @@ impl Drop for ChipRuntime {
         let staging = state.staging.take().map(|buffer| buffer.addr);
         let arena = state.arena.take().map(|arena| arena.buffer.addr);
         let phases = state.phases.take().map(|buffer| buffer.addr);
-        let track = state.track.take().map(|track| track.addr);
+        let track = state.track.take().map(Track::close);
         for addr in [staging, arena, phases, track].into_iter().flatten() {
             // A device that refuses to free is going away itself.
             let _ = self.platform.release(addr);

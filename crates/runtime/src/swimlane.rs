@@ -34,10 +34,11 @@ impl Default for SwimlaneConfig {
     }
 }
 
-/// The track's memory on the device.
+/// The track's memory on the device, and who empties it.
 pub(crate) struct Track {
-    pub(crate) addr: DeviceAddr,
+    addr: DeviceAddr,
     layout: SwimlaneLayout,
+    collector: Collector,
 }
 
 /// What a run's device threads record through.
@@ -49,9 +50,6 @@ pub(crate) struct RunTrack {
     pub(crate) gates: Vec<CollectorGate>,
 }
 
-/// A run's records under collection.
-pub(crate) struct Collection(Collector);
-
 impl Track {
     /// Memory for this level on a device, whose memory the host must be able to address.
     pub(crate) fn new(platform: &dyn Platform, level: Level) -> Result<Self, RunError> {
@@ -59,41 +57,43 @@ impl Track {
         let layout =
             SwimlaneLayout::new(level, profile.aicpu_logical, profile.cores(), Capacities::default());
         let addr = platform.allocate(layout.bytes())?;
-        if platform.host_view(addr).is_none() {
-            platform.release(addr)?;
-            let text = format!("the swimlane: the host cannot address the memory of {}", profile.name);
-            return Err(RunError::refused(text));
+        let started = match platform.host_view(addr) {
+            // SAFETY: allocated with this layout and aligned to more, used by runs of this track only, and released
+            // after the collector is gone.
+            Some(view) => unsafe { Collector::start(view, layout) }.map_err(|error| error.to_string()),
+            None => Err(format!("the host cannot address the memory of {}", profile.name)),
+        };
+        match started {
+            Ok(collector) => Ok(Self { addr, layout, collector }),
+            Err(why) => {
+                platform.release(addr)?;
+                Err(RunError::refused(format!("the swimlane: {why}")))
+            }
         }
-        Ok(Self { addr, layout })
+    }
+
+    /// Ends the collector's thread; the value is the memory, to be released.
+    pub(crate) fn close(self) -> DeviceAddr {
+        self.addr
     }
 
     pub(crate) fn level(&self) -> Level {
         self.layout.level()
     }
 
-    /// Resets the memory and starts to collect; `timeout` is how long the run may make no progress.
-    pub(crate) fn collect(
-        &self,
-        platform: &dyn Platform,
-        timeout: Duration,
-    ) -> Result<(Collection, RunTrack), RunError> {
-        let refuse = |why: String| RunError::refused(format!("the swimlane: {why}"));
-        let view = platform.host_view(self.addr).ok_or_else(|| refuse("its memory is gone".to_owned()))?;
-        // SAFETY: allocated with this layout and aligned to more; the run before has been joined, so nobody uses it; it
-        // is released after the runtime's last run.
-        let collector =
-            unsafe { Collector::start(view, self.layout) }.map_err(|error| refuse(error.to_string()))?;
+    /// Begins a run; `timeout` is how long it may make no progress.
+    pub(crate) fn begin(&mut self, timeout: Duration) -> RunTrack {
+        // SAFETY: the run before has been joined, so nobody uses the memory.
+        unsafe { self.collector.begin() };
         // A thread that waits for the collector makes no progress either.
         let backstop = BACKSTOP.min(timeout / 2);
-        let gates = (0..self.layout.threads()).map(|thread| collector.gate(thread, backstop)).collect();
-        Ok((Collection(collector), RunTrack { base: self.addr.0, layout: self.layout, gates }))
+        let gates = (0..self.layout.threads()).map(|thread| self.collector.gate(thread, backstop)).collect();
+        RunTrack { base: self.addr.0, layout: self.layout, gates }
     }
-}
 
-impl Collection {
-    /// What was collected, once the device's threads have been joined.
-    pub(crate) fn finish(self) -> Collected {
-        self.0.finish()
+    /// What was collected of the run, once the device's threads have been joined.
+    pub(crate) fn end(&mut self) -> Collected {
+        self.collector.end()
     }
 }
 

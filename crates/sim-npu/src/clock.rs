@@ -95,6 +95,15 @@ impl Counter {
         }
     }
 
+    /// The counter's value when all loads of this thread before are done.
+    #[inline]
+    pub(crate) fn cycles_after_reads(&self) -> u64 {
+        match self.source {
+            Source::Processor { .. } => self.cycles_at(processor_ticks_after_reads()),
+            Source::Raw => self.cycles(),
+        }
+    }
+
     /// The counter's value. A processor that is some ticks behind the one that made the counter sees its start.
     #[inline]
     pub(crate) fn cycles(&self) -> u64 {
@@ -120,7 +129,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 /// The processor's counter, read when all loads before it are done: a FIN that was seen is stamped after it was seen
 /// (the read barrier of RUNTIME §4.5).
 #[inline]
-fn processor_ticks() -> u64 {
+fn processor_ticks_after_reads() -> u64 {
     #[cfg(target_arch = "x86_64")]
     {
         let mut processor = 0;
@@ -129,10 +138,30 @@ fn processor_ticks() -> u64 {
     }
     #[cfg(target_arch = "aarch64")]
     {
+        // SAFETY: a barrier of this thread alone.
+        unsafe { core::arch::asm!("isb", options(nostack, preserves_flags)) };
+        processor_ticks()
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        processor_ticks()
+    }
+}
+
+/// The processor's counter. Nothing keeps the processor from reading it a little early.
+#[inline]
+fn processor_ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // SAFETY: every x86-64 has the instruction; whether its value is a clock is asked by `processor_hz`.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
         let ticks: u64;
         // SAFETY: Linux lets programs read the virtual counter; it touches nothing else.
         unsafe {
-            core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack, preserves_flags));
+            core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags));
         }
         ticks
     }

@@ -244,6 +244,10 @@ impl Aicpu for SimAicpu<'_> {
         self.chip.counter.cycles()
     }
 
+    fn cycles_after_reads(&self) -> u64 {
+        self.chip.counter.cycles_after_reads()
+    }
+
     fn invalidate(&self, _: DeviceAddr, _: usize) {
         // Device memory is the host's, and its caches are coherent.
     }

@@ -4,8 +4,8 @@ use std::boxed::Box;
 use std::fmt;
 use std::io;
 use std::string::String;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -70,12 +70,14 @@ impl Gate for CollectorGate {
     }
 }
 
-/// Collects the records of one run on a thread of its own.
+/// Collects the records of runs, one after the other, on a thread of its own that sleeps between them.
 // FORK: a child has no such thread; it may neither finish nor drop a collector that it inherited.
 pub struct Collector {
     bells: Arc<Bells>,
     memory: Memory,
-    drainer: Option<JoinHandle<Drain>>,
+    /// The run under way; the thread drains it, and who ends it takes it.
+    run: Arc<Mutex<Option<Drain>>>,
+    drainer: Option<JoinHandle<()>>,
 }
 
 impl fmt::Debug for Collector {
@@ -85,7 +87,7 @@ impl fmt::Debug for Collector {
 }
 
 impl Collector {
-    /// Resets the memory at `base` and starts to collect: before the run is launched, once for each run.
+    /// Resets the memory at `base` and starts to collect: before the first run is launched.
     ///
     /// What is collected stays in memory until [`Collector::finish`]: 32 or 64 bytes a record.
     ///
@@ -99,20 +101,42 @@ impl Collector {
     /// - It is finished or dropped before the memory goes.
     pub unsafe fn start(base: *mut u8, layout: SwimlaneLayout) -> io::Result<Self> {
         // SAFETY: the caller's obligations are these.
-        let mut drain = unsafe { Drain::new(base, layout) };
+        let drain = unsafe { Drain::new(base, layout) };
         let memory = drain.memory();
+        let run = Arc::new(Mutex::new(Some(drain)));
         let bells = Arc::new(Bells {
             ready: EventCount::new(),
             refilled: (0..layout.threads()).map(|_| EventCount::new()).collect(),
             stop: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         });
-        let of_thread = CloseOnExit(bells.clone());
-        let drainer = thread::Builder::new().name(String::from("swimlane")).spawn(move || {
-            of_thread.0.drain_until_stopped(&mut drain);
-            drain
-        })?;
-        Ok(Self { bells, memory, drainer: Some(drainer) })
+        let (of_thread, drained) = (CloseOnExit(bells.clone()), run.clone());
+        let drainer = thread::Builder::new()
+            .name(String::from("swimlane"))
+            .spawn(move || of_thread.0.drain_until_stopped(&drained))?;
+        Ok(Self { bells, memory, run, drainer: Some(drainer) })
+    }
+
+    /// Ends the run under way, if there is one, and begins the next: resets the memory.
+    ///
+    /// # Safety
+    ///
+    /// - As for [`Collector::start`]: no device thread accesses the memory.
+    pub unsafe fn begin(&mut self) {
+        let mut run = self.run.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the caller's obligation; the drain that was there is dropped with this one.
+        *run = Some(unsafe { Drain::again(self.memory) });
+    }
+
+    /// Ends the run under way: takes what is left, and settles the accounts. The thread stays for the next.
+    ///
+    /// If the thread has panicked while it drained, what it had taken is reported as a mismatch.
+    pub fn end(&mut self) -> Collected {
+        let drain = match self.run.lock() {
+            Ok(mut run) => run.take(),
+            Err(_) => None,
+        };
+        drain.unwrap_or_else(|| Drain::over(self.memory)).finish()
     }
 
     /// The gate of an AICPU thread. `backstop` is how long it waits at most: [`BACKSTOP`], but for tests.
@@ -120,19 +144,19 @@ impl Collector {
         CollectorGate { bells: self.bells.clone(), thread, backstop }
     }
 
-    /// Stops the thread, takes what is left, and settles the accounts.
-    ///
-    /// A thread that has panicked takes its records along; what was recorded is then reported as a mismatch.
+    /// As [`Collector::end`], for the last run: the thread ends.
     pub fn finish(mut self) -> Collected {
-        self.stop().unwrap_or_else(|| Drain::over(self.memory)).finish()
+        self.stop();
+        self.end()
     }
 
-    fn stop(&mut self) -> Option<Drain> {
-        let drainer = self.drainer.take()?;
+    fn stop(&mut self) {
+        let Some(drainer) = self.drainer.take() else { return };
         // ORDERING: Release: pairs with the Acquire in `drain_until_stopped`.
         self.bells.stop.store(true, Ordering::Release);
         self.bells.ready.notify_one();
-        drainer.join().ok()
+        // A thread that has panicked has said so; what it left behind is in the lock.
+        drop(drainer.join());
     }
 }
 
@@ -143,11 +167,15 @@ impl Drop for Collector {
 }
 
 impl Bells {
-    fn drain_until_stopped(&self, drain: &mut Drain) {
+    fn drain_until_stopped(&self, run: &Mutex<Option<Drain>>) {
         let mut relax = Relax::parking();
         loop {
             let seen = self.ready.epoch();
-            if drain.step(|thread| self.refilled[thread].notify_one()) > 0 {
+            let mut run = run.lock().unwrap_or_else(PoisonError::into_inner);
+            let taken =
+                run.as_mut().map_or(0, |drain| drain.step(|thread| self.refilled[thread].notify_one()));
+            drop(run);
+            if taken > 0 {
                 relax.reset();
                 continue;
             }

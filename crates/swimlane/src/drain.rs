@@ -171,6 +171,16 @@ impl Drain {
         // SAFETY: the caller's first two obligations.
         let memory = unsafe { Memory::new(base, layout) };
         // SAFETY: nobody else accesses it yet.
+        unsafe { Self::again(memory) }
+    }
+
+    /// Resets a memory for its next run.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Drain::new`].
+    pub(crate) unsafe fn again(memory: Memory) -> Self {
+        // SAFETY: the caller's obligation.
         unsafe { memory.reset() };
         Self::over(memory)
     }

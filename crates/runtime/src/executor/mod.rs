@@ -416,6 +416,9 @@ mod tests {
         fn cycles(&self) -> u64 {
             0
         }
+        fn cycles_after_reads(&self) -> u64 {
+            0
+        }
         fn registers(&self) -> &dyn Registers {
             panic!("no cores")
         }

@@ -266,14 +266,15 @@ impl<'a> Scheduler<'a> {
         let OwnCore { core, kind, task, attrs, dispatched, sequence, .. } = self.cores[own];
         // FIN was acquired just now, and nothing of the completion has been done (RUNTIME §4.5).
         if let Some(slot) = attrs.slot() {
-            self.thread.stamper.task_finished(slot, self.thread.cycles());
+            self.thread.stamper.task_finished(slot, self.thread.aicpu.cycles_after_reads());
         }
         if let Some(track) = self.tracks.get(own) {
             if let Some(aicore) = &track.aicore {
                 aicore.commit();
             }
             if let Some(aicpu) = &track.aicpu {
-                let (dispatch, finish, reg_task_id) = (dispatched, self.thread.cycles(), sequence as u32);
+                let finish = self.thread.aicpu.cycles_after_reads();
+                let (dispatch, reg_task_id) = (dispatched, sequence as u32);
                 // What is lost was counted in the pool.
                 aicpu.append(AicpuTask { dispatch, finish, reg_task_id, ..AicpuTask::default() });
             }
