@@ -174,7 +174,7 @@ pub(crate) fn features() -> Result<()> {
     let mut command = cargo();
     command.args(["nextest", "run", "--package", "simpler-runtime", "--no-default-features"]);
     command.args(["--features", "simpler-runtime/host-strace"]);
-    for test in ["spans", "task_slots", "swimlane"] {
+    for test in ["spans", "task_slots", "no_dfx"] {
         command.args(["--test", test]);
     }
     run(&mut command)

@@ -1,5 +1,6 @@
 //! Variable phases of real runs: what each level records, what the log says of it, and the artifact.
 
+#![cfg(feature = "dfx")]
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 #[path = "support/log.rs"]
@@ -56,7 +57,6 @@ fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or_else(|| panic!("{key} in {value}"))
 }
 
-#[cfg(feature = "dfx")]
 #[test]
 fn each_level_records_what_it_says_and_every_record_is_accounted_for() {
     let directory = tempfile::tempdir().unwrap();
@@ -98,7 +98,6 @@ fn each_level_records_what_it_says_and_every_record_is_accounted_for() {
     }
 }
 
-#[cfg(feature = "dfx")]
 fn check(object: &Value, counter_hz: u64, clusters: usize, on_device: bool, level: Level) {
     let metadata = &object["metadata"];
     assert_eq!(number(object, "level"), level as u64);
@@ -168,7 +167,6 @@ fn check(object: &Value, counter_hz: u64, clusters: usize, on_device: bool, leve
     }
 }
 
-#[cfg(feature = "dfx")]
 #[test]
 fn a_failed_run_leaves_no_artifact_and_the_next_one_starts_afresh() {
     let directory = tempfile::tempdir().unwrap();
@@ -206,7 +204,6 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
     assert_eq!(object["metadata"]["records"]["is_exact"], true);
 }
 
-#[cfg(feature = "dfx")]
 #[test]
 fn an_output_that_cannot_be_written_is_said_and_the_run_succeeds() {
     let directory = tempfile::tempdir().unwrap();
@@ -219,15 +216,4 @@ fn an_output_that_cannot_be_written_is_said_and_the_run_succeeds() {
     run(&chip, id, &RunArgs::default()).unwrap();
     let text = log::text(directory.path());
     assert!(text.lines().any(|line| line.contains("[ERROR]") && line.contains("cannot write ")), "{text}");
-}
-
-#[cfg(not(feature = "dfx"))]
-#[test]
-fn a_build_without_diagnostics_refuses_the_swimlane_and_nothing_else() {
-    let chip = small_chip();
-    let level = Level::AicoreTasks;
-    let error = chip.set_swimlane(SwimlaneConfig { level, output: None }).unwrap_err();
-    assert_eq!(error.code, -5);
-    assert!(error.text.contains("without the feature dfx"), "{error}");
-    chip.set_swimlane(SwimlaneConfig::default()).unwrap();
 }

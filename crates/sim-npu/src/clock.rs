@@ -249,7 +249,7 @@ mod tests {
             // Beyond 2^53, where doubles would round: a month.
             let month = 30 * 86_400;
             let cycles = counter.cycles_at(1_000 + 2_000_000_000 * month) - 700;
-            assert!(cycles.abs_diff(expected * month) <= expected * month >> 25);
+            assert!(cycles.abs_diff(expected * month) <= (expected * month) >> 25);
         }
     }
 

@@ -44,6 +44,9 @@ pub enum Found<'a> {
     JoinedLine,
 }
 
+/// Reads one kind of anchor.
+type ParseAnchor = fn(&[u8]) -> Option<Found<'static>>;
+
 /// Finds records in the bytes that it is given block by block.
 #[derive(Debug, Default)]
 pub struct Scanner {
@@ -220,7 +223,7 @@ impl Line {
         if body.window().starts_with(DROP_REPORT_MARKER) {
             return len + self.drop_report(body, found);
         }
-        let anchor: Option<(&[u8], fn(&[u8]) -> Option<Found<'static>>)> = match envelope.func {
+        let anchor: Option<(&[u8], ParseAnchor)> = match envelope.func {
             func if func == CLOCK_ANCHOR_FUNC.as_bytes() => {
                 Some((CLOCK_ANCHOR_MARKER, |bytes| parse_clock_anchor(bytes).map(Found::Anchor)))
             }

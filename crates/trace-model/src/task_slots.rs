@@ -52,16 +52,17 @@ impl TaskSlots {
     }
 }
 
+/// Of one invocation, the dispatch and the finish of each slot.
+type Windows = [Option<(i64, i64)>; TASK_SLOTS as usize];
+
 impl Trace {
     /// The task slots of a callable; `None` if no invocation has any.
     pub fn task_slots(&self, callable: &Callable) -> Option<TaskSlots> {
-        const SLOTS: usize = TASK_SLOTS as usize;
-        // Of each invocation the dispatch and the finish of each slot.
-        let windows: Vec<[Option<(i64, i64)>; SLOTS]> = callable
+        let windows: Vec<Windows> = callable
             .invocations
             .iter()
             .map(|&index| {
-                let mut windows = [None; SLOTS];
+                let mut windows: Windows = Default::default();
                 for span in self.invocations()[index as usize].by_name(self) {
                     if let Some(Stage::TaskSlot(slot)) = self.name(span).stage
                         && let Some(window) = windows.get_mut(usize::from(slot))
@@ -72,7 +73,7 @@ impl Trace {
                 windows
             })
             .collect();
-        let median = |value: &dyn Fn(&[Option<(i64, i64)>; SLOTS]) -> Option<i64>| {
+        let median = |value: &dyn Fn(&Windows) -> Option<i64>| {
             let mut values: Vec<i64> = windows.iter().filter_map(value).collect();
             let n = values.len();
             median_ns(&mut values).map(|median| (n, median))
