@@ -37,10 +37,13 @@ const STEPS: usize = 4;
 const WARM_UP: usize = 3;
 /// Rounds at least, whatever the intervals say.
 const ROUNDS_MIN: usize = 40;
-/// Half the width that every interval must come down to, as a share.
-const HALF_WIDTH: f64 = 0.003;
+/// Half the width that every interval must come down to, as a share, or the answer is inconclusive.
+const HALF_WIDTH: f64 = 0.005;
 /// How long to go on for that.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
+/// Half the width that is worth some time more, and how much: an upper end of 1 % wants a narrow interval.
+const NARROW: f64 = 0.003;
+const PATIENCE: Duration = Duration::from_secs(8 * 60);
 /// Calls of which a unit's cost is the mean, as many as the log's queue takes without dropping any.
 const CALLS: usize = 512;
 /// Repetitions of that.
@@ -241,8 +244,9 @@ fn measure(subject: &Subject, limit: Duration) -> Result<Vec<[f64; Arm::ALL.len(
             continue;
         }
         rounds.push(round);
-        let narrow = (1..round.len()).all(|arm| Interval::of(&rounds, arm).half_width() <= HALF_WIDTH);
-        if rounds.len() >= ROUNDS_MIN && narrow || started.elapsed() > limit {
+        let width = (1..round.len()).map(|arm| Interval::of(&rounds, arm).half_width()).fold(0.0, f64::max);
+        let wanted = if started.elapsed() < PATIENCE { NARROW } else { HALF_WIDTH };
+        if rounds.len() >= ROUNDS_MIN && width <= wanted || started.elapsed() > limit {
             break;
         }
     }

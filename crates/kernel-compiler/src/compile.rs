@@ -21,8 +21,7 @@ const DEFAULT_COMPILER: &str = "gcc";
 
 /// The flags of every object. The build-id is asked for by name, since the linker's default varies (LESSONS 29).
 /// Undefined symbols are an error here, not at load. `-fno-math-errno` lets square roots be one instruction.
-const FLAGS: [&str; 13] = [
-    "-std=gnu11",
+const FLAGS: [&str; 12] = [
     "-O3",
     "-march=native",
     "-fno-math-errno",
@@ -43,8 +42,20 @@ const RUNTIME_HEADERS: [(&str, &str); 4] = [
     ("orchestration.hpp", ORCHESTRATION_CPP_HEADER),
     ("swimlane.h", SWIMLANE_HEADER),
 ];
+/// The language of an object that is all C. One with C++ in it has the compiler's own, since the flag would be an error
+/// for the other.
+const C_STANDARD: &str = "-std=gnu11";
 /// Libraries, after the sources.
 const LIBRARIES: [&str; 1] = ["-lm"];
+/// And those of C++.
+const CPP_LIBRARIES: [&str; 2] = ["-lstdc++", "-lm"];
+
+/// The flags and the libraries of an object from these sources.
+fn flags(sources: &[&SourceFile]) -> (impl Iterator<Item = &'static str>, &'static [&'static str]) {
+    let has_cpp = sources.iter().any(|source| source.is_cpp());
+    let libraries: &[&str] = if has_cpp { &CPP_LIBRARIES } else { &LIBRARIES };
+    ((!has_cpp).then_some(C_STANDARD).into_iter().chain(FLAGS), libraries)
+}
 
 /// Longest name of a source: its length is a byte in the orchestration's section.
 const NAME_BYTES_MAX: usize = 255;
@@ -237,12 +248,13 @@ impl Compiler {
         for file in sources.iter().copied().chain(headers) {
             write(folder.join(file.name.as_ref()), &file.text)?;
         }
+        let (flags, libraries) = flags(sources);
         let output = Command::new(&self.program)
             .current_dir(folder)
-            .args(FLAGS)
+            .args(flags)
             .args(["-o", OBJECT])
             .args(sources.iter().map(|source| source.name.as_ref()))
-            .args(LIBRARIES)
+            .args(libraries)
             .stdin(Stdio::null())
             .output()
             .map_err(|source| CompileError {
@@ -262,7 +274,8 @@ impl Compiler {
     fn key(&self, sources: &[&SourceFile], headers: &[SourceFile]) -> String {
         let mut hash = Sha256::new();
         absorb(&mut hash, &self.fingerprint);
-        for flag in FLAGS.iter().chain(&LIBRARIES) {
+        let (flags, libraries) = flags(sources);
+        for flag in flags.chain(libraries.iter().copied()) {
             absorb(&mut hash, flag.as_bytes());
         }
         for (name, text) in RUNTIME_HEADERS.into_iter().chain(LOG_HEADERS) {
@@ -297,8 +310,8 @@ fn check_names(callable: &CallableSource) -> Result<(), CompileError> {
     };
     let sources = std::iter::once(&callable.orchestration).chain(callable.kernels.iter().map(|k| &k.file));
     for source in sources.clone() {
-        if !source.name.ends_with(".c") {
-            return refuse(source, "a source's name ends in .c");
+        if !source.is_source() {
+            return refuse(source, "a source's name ends in .c or .cpp");
         }
         if source.name == SECTION_SOURCE {
             return refuse(source, "the source that names the kernels is written under this name");
@@ -319,8 +332,8 @@ fn check_names(callable: &CallableSource) -> Result<(), CompileError> {
     }
     for (index, header) in callable.headers.iter().enumerate() {
         let earlier = &callable.headers[..index];
-        if header.name.ends_with(".c") || earlier.iter().any(|other| other.name == header.name) {
-            return refuse(header, "a header's name does not end in .c and is not used twice");
+        if header.is_source() || earlier.iter().any(|other| other.name == header.name) {
+            return refuse(header, "a header's name does not end in .c or .cpp and is not used twice");
         }
     }
     Ok(())

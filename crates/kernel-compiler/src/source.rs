@@ -8,7 +8,7 @@ use simpler_kernel_abi::CoreKind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
     /// The name that `#include` and the compiler's messages use: one path component of letters, digits, `_`,
-    /// `-` and `.`; a source ends in `.c`, and what is before it names the kernel.
+    /// `-` and `.`; a source ends in `.c` or, in C++, in `.cpp`, and what is before it names the kernel.
     pub name: Cow<'static, str>,
     /// The text.
     pub text: Cow<'static, str>,
@@ -20,9 +20,19 @@ impl SourceFile {
         Self { name: name.into(), text: text.into() }
     }
 
-    /// The name without `.c`.
+    /// The name without `.c` or `.cpp`.
     pub fn stem(&self) -> &str {
-        self.name.strip_suffix(".c").unwrap_or(&self.name)
+        let name: &str = &self.name;
+        name.strip_suffix(".c").or_else(|| name.strip_suffix(".cpp")).unwrap_or(name)
+    }
+
+    /// Whether it is C++.
+    pub fn is_cpp(&self) -> bool {
+        self.name.ends_with(".cpp")
+    }
+
+    pub(crate) fn is_source(&self) -> bool {
+        self.name.ends_with(".c") || self.is_cpp()
     }
 }
 

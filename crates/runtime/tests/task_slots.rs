@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 
 use simpler_device_phase::Phase;
 use simpler_kernel_abi::{ArgUse, CoreKind};
-use simpler_runtime::{GraphRuntime, RunArgs};
+use simpler_kernel_compiler::SourceFile;
+use simpler_runtime::{CallableImage, GraphRuntime, RunArgs};
 use support::*;
 
 /// One task a scalar, each reading what the one before wrote; the scalar is the slot, 99 for none. A last scalar of
@@ -32,6 +33,33 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
         if (api->submit_task(run, &task) < 0) return 1;
     }
     return 0;
+}
+"#;
+
+/// The same in C++: the first task with a slot of its own, the second after it by what it is told alone.
+const TAGGED_CPP: &str = r#"
+#include <simpler/orchestration.hpp>
+extern "C" int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run,
+                                         const SimplerChipArgs *args) {
+    SimplerTensor y = args->tensors[0];
+    simpler::MixedKernels aiv;
+    aiv.aiv0 = 0;
+    simpler::L0TaskArgs first;
+    first.add_input(y);
+    first.add_input(y);
+    first.add_inout(y);
+    first.set_task_timing_slot(2);
+    int64_t id = first.submit(api, run, aiv);
+    if (id < 0) return 1;
+    SimplerTensor hidden = y;
+    hidden.manual_dep = 1;
+    simpler::L0TaskArgsWithDeps<> second;
+    second.add_input(hidden);
+    second.add_input(hidden);
+    second.add_inout(hidden);
+    second.set_task_timing_slot(args->scalars[0] ? 16 : 5);
+    if (!second.add_dep(id)) return 2;
+    return second.submit(api, run, aiv) < 0 ? 3 : 0;
 }
 "#;
 
@@ -105,5 +133,30 @@ fn a_tagged_task_leaves_one_window_in_every_runtime() {
                 assert_eq!(first, 0);
             }
         }
+    }
+}
+
+#[test]
+fn an_orchestration_in_cpp_tags_and_orders_its_tasks() {
+    let directory = tempfile::tempdir().unwrap();
+    log::start(directory.path());
+    let source = SourceFile::new("tagged_cpp.cpp", TAGGED_CPP);
+    let objects = compile_source("tagged_cpp", source, &[("add", CoreKind::Aiv, ADD_KERNEL)]);
+    let image = CallableImage::load(&objects).unwrap();
+    for arm in arms() {
+        let chip = chip_of(arm);
+        let id = chip.register(&image).unwrap();
+        let mut y = vec![1.0; 4096];
+        let args = |y: &mut [f32], bad| RunArgs { tensors: vec![host(y, ArgUse::InOut)], scalars: vec![bad] };
+        run(&chip, id, &args(&mut y, 0)).unwrap();
+        assert_eq!(y, [4.0; 4096]);
+        let error = run(&chip, id, &args(&mut y, 1)).unwrap_err();
+        assert!(error.code == -5 && error.text.contains("task-timing slot"), "{error}");
+    }
+    for runs in slots(directory.path()).chunks(2) {
+        let slots = &runs[0].0;
+        assert_eq!(slots.keys().copied().collect::<Vec<_>>(), [2, 5]);
+        assert!(slots[&5].0 >= slots[&2].0 + slots[&2].1, "{slots:?}");
+        assert!(runs[1].0.is_empty());
     }
 }

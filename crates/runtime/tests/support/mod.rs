@@ -37,9 +37,18 @@ pub(crate) fn compile(
     orchestration: &str,
     kernels: &[(&str, CoreKind, &str)],
 ) -> CallableObjects {
+    compile_source(name, SourceFile::new(format!("{name}.c"), orchestration.to_owned()), kernels)
+}
+
+/// As [`compile`], from any source.
+pub(crate) fn compile_source(
+    name: &str,
+    orchestration: SourceFile,
+    kernels: &[(&str, CoreKind, &str)],
+) -> CallableObjects {
     let source = CallableSource {
         name: name.to_owned(),
-        orchestration: SourceFile::new(format!("{name}.c"), orchestration.to_owned()),
+        orchestration,
         kernels: kernels
             .iter()
             .map(|(name, kind, text)| KernelSource {
