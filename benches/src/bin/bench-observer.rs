@@ -43,7 +43,7 @@ const HALF_WIDTH: f64 = 0.005;
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 /// Half the width that is worth some time more, and how much: an upper end of 1 % wants a narrow interval.
 const NARROW: f64 = 0.003;
-const PATIENCE: Duration = Duration::from_secs(8 * 60);
+const PATIENCE: Duration = Duration::from_secs(5 * 60);
 /// Calls of which a unit's cost is the mean, as many as the log's queue takes without dropping any.
 const CALLS: usize = 512;
 /// Repetitions of that.

@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton::Baton;
 use simpler_host_log::{self as log, Config, DropReason, Invocation, Level, span};
@@ -378,6 +378,8 @@ fn enter_pid_namespace() -> io::Result<()> {
 fn namesakes_in_other_pid_namespaces_have_rings_of_their_own() {
     const HAS_RING: u8 = 1;
     const HAS_NONE: u8 = 0;
+    /// Several times as long as a writer rests on its timer.
+    const RESTED: Duration = Duration::from_millis(200);
     in_own_process("namesakes_in_other_pid_namespaces_have_rings_of_their_own", || {
         let dir = tempfile::tempdir().unwrap();
         let processes: Vec<(i32, Baton, u8, Baton)> = (0..2)
@@ -414,21 +416,22 @@ fn namesakes_in_other_pid_namespaces_have_rings_of_their_own() {
         // One ends: the other's ring is there, locked, and not a byte of it has changed.
         let contents = || rings.iter().map(|ring| std::fs::read(ring).ok()).collect::<Vec<_>>();
         let deadline = Instant::now() + DEADLINE;
-        let before = loop {
-            // Both writers come to rest soon.
-            let (before, now) = (contents(), contents());
-            if before == now {
-                break now;
+        // Both writers come to rest: on a timer first, then for good.
+        let (mut before, mut since) = (contents(), Instant::now());
+        while since.elapsed() < RESTED {
+            let now = contents();
+            if now != before {
+                (before, since) = (now, Instant::now());
             }
             assert!(Instant::now() < deadline, "the rings never rest");
-        };
+        }
         let mut processes = processes.into_iter();
         let (stage, _, _, go_on) = processes.next().unwrap();
         go_on.pass(0);
         reap(stage);
         let after = contents();
         let gone = after.iter().position(Option::is_none).expect("a closed log leaves no ring");
-        assert_eq!(after[1 - gone], before[1 - gone]);
+        assert!(after[1 - gone] == before[1 - gone], "the other's ring has changed");
         assert!(is_held(&rings[1 - gone]));
         let (stage, _, _, go_on) = processes.next().unwrap();
         go_on.pass(0);

@@ -526,7 +526,9 @@ impl ChipRuntime {
         let mut anchors = Vec::new();
         let mut anchor = || {
             if device_spans {
-                anchors.extend(clock_anchor::emit(&*self.platform, simpler_host_log::context().inv));
+                let anchor = clock_anchor::emit(&*self.platform, simpler_host_log::context().inv);
+                // The log has them; an artifact has them too.
+                anchors.extend(anchor.filter(|_| level != SwimlaneLevel::Off));
             }
         };
         anchor();
