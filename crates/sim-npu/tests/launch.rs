@@ -1,8 +1,8 @@
 //! Launches: the gate, exclusivity, status, reuse of the threads.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use simpler_platform::{Platform, PlatformError};
@@ -244,19 +244,18 @@ fn the_counter_is_another_clock_than_the_hosts() {
 #[test]
 fn the_host_and_the_aicpu_threads_read_one_counter() {
     let chip = support::chip();
-    let seen = Arc::new(Mutex::new(Vec::new()));
+    let seen: Arc<[AtomicU64; 4]> = Arc::default();
     let run = {
         let seen = Arc::clone(&seen);
-        program(move |aicpu, _| {
-            seen.lock().unwrap().push(aicpu.cycles());
+        program(move |aicpu, index| {
+            seen[index].store(aicpu.cycles(), Ordering::Release);
             0
         })
     };
     let before = chip.counter().unwrap();
     assert_eq!(chip.launch(run).unwrap().wait(), 0);
     let after = chip.counter().unwrap();
-    let seen = seen.lock().unwrap();
-    assert_eq!(seen.len(), 4);
+    let seen = seen.each_ref().map(|cycles| cycles.load(Ordering::Acquire));
     assert!(seen.iter().all(|cycles| (before..=after).contains(cycles)), "{before} {seen:?} {after}");
 }
 
