@@ -12,6 +12,8 @@ pub const TASK_SCALARS_MAX: usize = 16;
 pub const CHIP_TENSORS_MAX: usize = 256;
 /// Most scalars of a chip entry.
 pub const CHIP_SCALARS_MAX: usize = 128;
+/// Most blocks of a task.
+pub const TASK_BLOCKS_MAX: u32 = 65_535;
 /// No kernel of this kind.
 pub const NO_KERNEL: i32 = -1;
 
@@ -73,9 +75,9 @@ pub struct SimplerTaskArg {
 
 /// Bit of [`SimplerTask::attrs`]: successors may start before the task has finished.
 pub const TASK_EARLY_RESOLVE: u8 = 1 << 0;
-/// Bit of [`SimplerTask::attrs`]: all blocks start together.
+/// Bit of [`SimplerTask::attrs`]: all blocks run at the same time.
 pub const TASK_SYNC_START: u8 = 1 << 1;
-/// Bit of [`SimplerTask::attrs`]: the task may be skipped.
+/// Bit of [`SimplerTask::attrs`]: the task is skipped if a word is 0.
 pub const TASK_PREDICATE: u8 = 1 << 2;
 /// Bit of [`SimplerTask::attrs`]: the task is timed in the slot of bits 4 to 7.
 pub const TASK_TIMED: u8 = 1 << 3;
@@ -87,8 +89,10 @@ pub const TASK_TIMING_SLOT_MAX: i32 = 15;
 pub const TASK_TIMING_SLOT_NONE: i32 = -1;
 /// Bit of [`SimplerTask::argument_error`]: a slot was refused.
 pub const ARGUMENT_TIMING_SLOT: u8 = 1 << 0;
+/// Bit of [`SimplerTask::argument_error`]: a predicate was refused.
+pub const ARGUMENT_PREDICATE: u8 = 1 << 1;
 
-/// A task to submit.
+/// A task to submit; see `orchestration.h` for the shapes that follow from its kernels.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SimplerTask {
@@ -116,12 +120,18 @@ pub struct SimplerTask {
     pub attrs: u8,
     /// `ARGUMENT_*` bits: what a setter has refused.
     pub argument_error: u8,
+    /// With [`TASK_PREDICATE`] the argument whose first word decides.
+    pub predicate: u8,
     /// Zero.
-    pub reserved: [u8; 2],
+    pub reserved0: u8,
+    /// 1 to [`TASK_BLOCKS_MAX`].
+    pub block_count: u32,
+    /// Zero.
+    pub reserved1: u32,
 }
 
 impl SimplerTask {
-    /// A task without kernels, arguments or attributes.
+    /// A task of one block, without kernels, arguments or attributes.
     pub const fn new() -> Self {
         Self {
             struct_size: size_of::<Self>() as u32,
@@ -136,8 +146,22 @@ impl SimplerTask {
             dep_count: 0,
             attrs: 0,
             argument_error: 0,
-            reserved: [0; 2],
+            predicate: 0,
+            reserved0: 0,
+            block_count: 1,
+            reserved1: 0,
         }
+    }
+
+    /// Runs the task only if the 32-bit word that argument `arg` begins with is not 0 when all that the task waits
+    /// for is done. An `arg` that no task has is remembered as an argument error, which fails the submit.
+    pub const fn set_predicate(&mut self, arg: u32) {
+        if arg >= TASK_TENSORS_MAX as u32 {
+            self.argument_error |= ARGUMENT_PREDICATE;
+            return;
+        }
+        self.attrs |= TASK_PREDICATE;
+        self.predicate = arg as u8;
     }
 
     /// Times the task in slot 0 to 15. Any other number is remembered as an argument error, which fails the submit,
@@ -211,6 +235,11 @@ pub struct SimplerOrchestrationApi {
         unsafe extern "C" fn(run: *mut SimplerRun, level: c_int, func: *const c_char, text: *const c_char),
     /// See `orchestration.h`; a `SimplerPhaseRecorder` of `swimlane.h`.
     pub phase_recorder: unsafe extern "C" fn(run: *mut SimplerRun) -> *mut c_void,
+    /// See `orchestration.h`.
+    pub submit_dummy_task: unsafe extern "C" fn(run: *mut SimplerRun, task: *const SimplerTask) -> i64,
+    /// See `orchestration.h`.
+    pub alloc_tensors:
+        unsafe extern "C" fn(run: *mut SimplerRun, tensors: *const *mut SimplerTensor, count: u32) -> i64,
 }
 
 /// The symbol of an orchestration's entry.

@@ -37,7 +37,8 @@ fn facts() -> Vec<(String, u64)> {
     layout!(SimplerTask {
         struct_size as struct_size, aic as aic, aiv0 as aiv0, aiv1 as aiv1, args as args, scalars as scalars,
         arg_count as arg_count, scalar_count as scalar_count, deps as deps, dep_count as dep_count,
-        attrs as attrs, argument_error as argument_error, reserved as reserved,
+        attrs as attrs, argument_error as argument_error, predicate as predicate, reserved0 as reserved0,
+        block_count as block_count, reserved1 as reserved1,
     });
     layout!(SimplerChipArgs {
         tensors as tensors, scalars as scalars, tensor_count as tensor_count, scalar_count as scalar_count,
@@ -48,6 +49,7 @@ fn facts() -> Vec<(String, u64)> {
     layout!(SimplerOrchestrationApi {
         struct_size as struct_size, submit_task as submit_task, core_count as core_count,
         is_fatal as is_fatal, report_fatal as report_fatal, log as log, phase_recorder as phase_recorder,
+        submit_dummy_task as submit_dummy_task, alloc_tensors as alloc_tensors,
     });
     for (name, value) in [
         ("SIMPLER_TENSOR_DIMS_MAX", TENSOR_DIMS_MAX as u64),
@@ -64,6 +66,7 @@ fn facts() -> Vec<(String, u64)> {
         ("SIMPLER_TASK_SCALARS_MAX", TASK_SCALARS_MAX as u64),
         ("SIMPLER_CHIP_TENSORS_MAX", CHIP_TENSORS_MAX as u64),
         ("SIMPLER_CHIP_SCALARS_MAX", CHIP_SCALARS_MAX as u64),
+        ("SIMPLER_TASK_BLOCKS_MAX", u64::from(TASK_BLOCKS_MAX)),
         ("SIMPLER_NO_KERNEL", i64::from(NO_KERNEL) as u64),
         ("SIMPLER_INPUT", ArgUse::Input as u64),
         ("SIMPLER_OUTPUT", ArgUse::Output as u64),
@@ -78,6 +81,7 @@ fn facts() -> Vec<(String, u64)> {
         ("SIMPLER_TASK_TIMING_SLOT_MAX", TASK_TIMING_SLOT_MAX as u64),
         ("SIMPLER_TASK_TIMING_SLOT_NONE", i64::from(TASK_TIMING_SLOT_NONE) as u64),
         ("SIMPLER_ARGUMENT_TIMING_SLOT", u64::from(ARGUMENT_TIMING_SLOT)),
+        ("SIMPLER_ARGUMENT_PREDICATE", u64::from(ARGUMENT_PREDICATE)),
         ("SIMPLER_AIC", CoreKind::Aic as u64),
         ("SIMPLER_AIV", CoreKind::Aiv as u64),
     ] {

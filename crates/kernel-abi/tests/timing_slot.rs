@@ -85,7 +85,11 @@ fn the_classes_of_cpp_submit_what_was_set() {
 #include <simpler/orchestration.hpp>
 #include <cstdio>
 struct SimplerRun { int64_t deps[3]; };
+static int64_t submit_dummy_task(SimplerRun *, const SimplerTask *task) {
+    return task->aic == SIMPLER_NO_KERNEL && task->dep_count == 2 && task->block_count == 7 ? 11 : -2;
+}
 static int64_t submit_task(SimplerRun *run, const SimplerTask *task) {
+    if (task->block_count != 1 || task->predicate != 0) return -3;
     for (uint32_t i = 0; i < task->dep_count; i++) run->deps[i] = task->deps[i];
     if (task->struct_size != sizeof(SimplerTask) || task->aic != 5 || task->aiv0 != SIMPLER_NO_KERNEL) return -2;
     std::printf("%d %d %d %u %u %u %llu %llu\n", (int)simpler_task_timing_slot(task), task->attrs,
@@ -122,6 +126,13 @@ int main() {
     simpler::L0TaskArgsWithDeps<2> after;
     if (!after.add_dep(4) || !after.add_dep(6) || after.add_dep(8)) return 20;
     if (int bad = use(after, &run, 0)) return 30 + bad;
+    SimplerOrchestrationApi api = {};
+    api.submit_dummy_task = submit_dummy_task;
+    after.clear();
+    after.set_block_count(7);
+    if (!after.add_dep(1) || !after.add_dep(2) || after.submit_dummy(&api, &run) != 11) return 50;
+    after.set_predicate(SIMPLER_TASK_TENSORS_MAX);
+    if (!after.has_error()) return 51;
     return run.deps[0] == 4 && run.deps[1] == 6 && run.deps[2] == 0 ? 0 : 40;
 }
 "#

@@ -210,6 +210,11 @@ pub trait Registers: Sync {
     /// Release store: publishes the payload of parity `value & 1` and rings the core. `value` is not 0, below
     /// 2^62, and differs from the one before; a write before the last one's ACK replaces it.
     fn write_data_main_base(&self, core: usize, value: u64);
+    /// As [`Registers::write_data_main_base`], for a kernel that may wait for other kernels which are written like
+    /// this: where cores share a thread, these do not.
+    fn write_data_main_base_together(&self, core: usize, value: u64) {
+        self.write_data_main_base(core, value);
+    }
     /// Acquire load of COND.
     fn cond(&self, core: usize) -> Cond;
 }

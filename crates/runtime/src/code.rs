@@ -8,6 +8,8 @@ pub const FLOW_CONTROL: u32 = 3;
 pub const DEPENDENCIES_FULL: u32 = 4;
 /// An argument that the operation does not allow.
 pub const INVALID_ARGUMENTS: u32 = 5;
+/// A task whose blocks start together has more of them than the chip has cores or clusters.
+pub const SYNC_START_INVALID: u32 = 7;
 /// The orchestration failed the run.
 pub const EXPLICIT_FATAL: u32 = 9;
 /// The map of regions is full.

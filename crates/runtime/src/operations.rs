@@ -9,15 +9,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use simpler_device_phase::{TASK_SLOTS, TaskAttrs};
 use simpler_kernel_abi::{
-    ARGUMENT_TIMING_SLOT, ArgUse, CoreKind, NO_KERNEL, SimplerOrchestrationApi, SimplerRun, SimplerTask,
-    SimplerTaskArg, TASK_EARLY_RESOLVE, TASK_PREDICATE, TASK_SCALARS_MAX, TASK_SLOT_SHIFT, TASK_SYNC_START,
-    TASK_TENSORS_MAX, TASK_TIMED, TASK_TIMING_SLOT_MAX,
+    ARGUMENT_PREDICATE, ARGUMENT_TIMING_SLOT, ArgUse, CoreKind, NO_KERNEL, SimplerOrchestrationApi,
+    SimplerRun, SimplerTask, SimplerTensor, TASK_BLOCKS_MAX, TASK_EARLY_RESOLVE, TASK_PREDICATE,
+    TASK_SCALARS_MAX, TASK_SLOT_SHIFT, TASK_SYNC_START, TASK_TENSORS_MAX, TASK_TIMED, TASK_TIMING_SLOT_MAX,
 };
 use simpler_log_abi::Level;
 
 use crate::code;
-use crate::graph::GraphError;
-use crate::graph::builder::TaskArg;
+use crate::graph::builder::{NewTask, TaskArg};
+use crate::graph::fan::{PLACES, TaskKernels};
+use crate::graph::{GraphError, Shape};
 
 /// Longest text of `report_fatal`, as the header promises.
 const FATAL_TEXT_BYTES: usize = 255;
@@ -26,8 +27,10 @@ const LOG_TEXT_BYTES: usize = 512;
 
 /// A task whose arguments were checked.
 pub(crate) struct CheckedTask<'a> {
-    /// Index in the callable's kernel list.
-    pub(crate) kernel: usize,
+    /// Its kernels by index in the callable's list: for the AIC and the AIVs of a cluster. None for a dummy task.
+    pub(crate) kernels: [Option<usize>; PLACES],
+    /// How often it runs.
+    pub(crate) blocks: u32,
     /// Its tensors; outputs are to be filled in.
     pub(crate) arguments: &'a mut [TaskArg],
     /// Its scalars.
@@ -36,6 +39,16 @@ pub(crate) struct CheckedTask<'a> {
     pub(crate) deps: &'a [i64],
     /// How it is scheduled and timed.
     pub(crate) attrs: TaskAttrs,
+    /// The tensor whose first word is its predicate, if the attributes say that it has one; not checked yet.
+    pub(crate) predicate: u8,
+}
+
+impl<'a> CheckedTask<'a> {
+    /// The task for a graph in which its kernels have these values.
+    pub(crate) fn into_new(self, kernels: TaskKernels) -> NewTask<'a> {
+        let Self { blocks, arguments, scalars, deps, attrs, predicate, .. } = self;
+        NewTask { kernels, blocks, arguments, scalars, deps, attrs, predicate }
+    }
 }
 
 // The byte of the header is the byte of the scheduler.
@@ -80,6 +93,8 @@ pub(crate) const fn table<O: Operations>() -> SimplerOrchestrationApi {
         report_fatal: report_fatal::<O>,
         log: log::<O>,
         phase_recorder: phase_recorder::<O>,
+        submit_dummy_task: submit_dummy_task::<O>,
+        alloc_tensors: alloc_tensors::<O>,
     }
 }
 
@@ -94,87 +109,179 @@ unsafe fn behind<'a, O: Operations>(run: *mut SimplerRun) -> Option<&'a mut O> {
 }
 
 unsafe extern "C" fn submit_task<O: Operations>(run: *mut SimplerRun, task: *const SimplerTask) -> i64 {
-    let operation = |operations: Option<&mut O>| {
-        let Some(operations) = operations else {
-            return -i64::from(code::INVALID_ARGUMENTS);
-        };
-        // SAFETY: null, or a task of the caller that lives through the call.
-        let task = unsafe { task.as_ref() };
-        submit(operations, task).map_or_else(|code| -i64::from(code), i64::from)
-    };
-    // SAFETY: the header: all calls come from the entry, one at a time.
-    unsafe { guarded(run, "submit_task", -i64::from(code::EXPLICIT_FATAL), operation) }
+    // SAFETY: the header: all calls come from the entry, one at a time, with null or a task that lives through the
+    // call.
+    unsafe { submit_checked::<O>(run, "submit_task", task, checked_kernels::<O>) }
 }
 
-fn submit<O: Operations>(operations: &mut O, task: Option<&SimplerTask>) -> Result<u32, u32> {
+unsafe extern "C" fn submit_dummy_task<O: Operations>(run: *mut SimplerRun, task: *const SimplerTask) -> i64 {
+    // SAFETY: as above.
+    unsafe { submit_checked::<O>(run, "submit_dummy_task", task, |_, task| no_kernels(task)) }
+}
+
+unsafe extern "C" fn alloc_tensors<O: Operations>(
+    run: *mut SimplerRun,
+    tensors: *const *mut SimplerTensor,
+    count: u32,
+) -> i64 {
+    let (name, count) = ("alloc_tensors", count as usize);
+    let operation = |operations: Option<&mut O>| {
+        let allocate = |operations: &mut O, arguments: &mut Vec<TaskArg>| {
+            if count == 0 || count > TASK_TENSORS_MAX || tensors.is_null() {
+                return Err(invalid(format_args!(
+                    "{name}: {count} tensors, not 1 to {TASK_TENSORS_MAX} or at a null address"
+                )));
+            }
+            // SAFETY: not null, and the header: `count` pointers that live through the call.
+            let tensors = unsafe { elements(tensors, count) };
+            let outputs = tensors.iter().map(|tensor| (*tensor, ArgUse::Output as u64));
+            // SAFETY: the header: each is null or a tensor of the caller that nobody else holds.
+            unsafe { check_arguments(name, outputs.clone(), arguments) }?;
+            let id = operations.submit(without_kernels(arguments, &[], &[]))?;
+            // SAFETY: as above; they were found not to be null.
+            unsafe { store_outputs(arguments, outputs) };
+            Ok(id)
+        };
+        with_arguments(operations, allocate)
+    };
+    // SAFETY: the header: all calls come from the entry, one at a time.
+    unsafe { guarded(run, name, -i64::from(code::EXPLICIT_FATAL), operation) }
+}
+
+/// What a submitted task runs: its kernels, and what else follows from them.
+type Checked = Result<([Option<usize>; PLACES], u32, TaskAttrs), GraphError>;
+
+/// Submits a task whose kernels `check` has looked at.
+///
+/// # Safety
+/// - As for [`behind`]; `task` is null or lives through the call.
+unsafe fn submit_checked<O: Operations>(
+    run: *mut SimplerRun,
+    name: &str,
+    task: *const SimplerTask,
+    check: impl Fn(&O, &SimplerTask) -> Checked,
+) -> i64 {
+    let operation = |operations: Option<&mut O>| {
+        // SAFETY: the caller's obligation.
+        let task = unsafe { task.as_ref() };
+        with_arguments(operations, |operations: &mut O, arguments| {
+            check_and_submit(operations, name, task, arguments, &check)
+        })
+    };
+    // SAFETY: the caller's obligation.
+    unsafe { guarded(run, name, -i64::from(code::EXPLICIT_FATAL), operation) }
+}
+
+/// Calls `submit` with memory for arguments; an error fails the run.
+fn with_arguments<O: Operations>(
+    operations: Option<&mut O>,
+    submit: impl FnOnce(&mut O, &mut Vec<TaskArg>) -> Result<u32, GraphError>,
+) -> i64 {
+    let Some(operations) = operations else {
+        return -i64::from(code::INVALID_ARGUMENTS);
+    };
     let mut arguments = operations.take_arguments();
     arguments.clear();
-    let result = check_and_submit(operations, task, &mut arguments);
+    let result = submit(operations, &mut arguments);
     operations.return_arguments(arguments);
-    result.map_err(|error| {
-        let code = error.code;
-        operations.fail(error);
-        code
-    })
+    match result {
+        Ok(id) => i64::from(id),
+        Err(error) => {
+            let code = error.code;
+            operations.fail(error);
+            -i64::from(code)
+        }
+    }
 }
 
 fn check_and_submit<O: Operations>(
     operations: &mut O,
+    name: &str,
     task: Option<&SimplerTask>,
     arguments: &mut Vec<TaskArg>,
+    check: impl Fn(&O, &SimplerTask) -> Checked,
 ) -> Result<u32, GraphError> {
-    let task = task.ok_or_else(|| invalid("submit_task: the task is null"))?;
+    let task = task.ok_or_else(|| invalid(format_args!("{name}: the task is null")))?;
     if task.struct_size as usize != size_of::<SimplerTask>() {
         return Err(invalid(format_args!(
-            "submit_task: struct_size is {}, this runtime knows {}",
+            "{name}: struct_size is {}, this runtime knows {}",
             task.struct_size,
             size_of::<SimplerTask>()
         )));
     }
-    let kernel = checked_kernel(operations, task)?;
-    let attrs = checked_attrs(task)?;
+    let (kernels, blocks, attrs) = check(operations, task)?;
     let count = task.arg_count as usize;
     if count > TASK_TENSORS_MAX || (count != 0 && task.args.is_null()) {
         return Err(invalid(format_args!(
-            "submit_task: {count} tensors, at most {TASK_TENSORS_MAX} and not at a null address"
+            "{name}: {count} tensors, at most {TASK_TENSORS_MAX} and not at a null address"
         )));
     }
     let scalar_count = task.scalar_count as usize;
     if scalar_count > TASK_SCALARS_MAX || (scalar_count != 0 && task.scalars.is_null()) {
         return Err(invalid(format_args!(
-            "submit_task: {scalar_count} scalars, at most {TASK_SCALARS_MAX} and not at a null address"
+            "{name}: {scalar_count} scalars, at most {TASK_SCALARS_MAX} and not at a null address"
         )));
     }
     // SAFETY: not null unless empty, and the header: `arg_count` arguments that live through the call.
     let raw = unsafe { elements(task.args, count) };
+    let raw = raw.iter().map(|argument| (argument.tensor, argument.arg_use));
     // SAFETY: as above, for `scalar_count` values.
     let scalars = unsafe { elements(task.scalars, scalar_count) };
     if task.dep_count != 0 && task.deps.is_null() {
-        return Err(invalid(format_args!(
-            "submit_task: {} tasks to wait for at a null address",
-            task.dep_count
-        )));
+        return Err(invalid(format_args!("{name}: {} tasks to wait for at a null address", task.dep_count)));
     }
     // SAFETY: as above, for `dep_count` ids.
     let deps = unsafe { elements(task.deps, task.dep_count as usize) };
-    for (index, SimplerTaskArg { tensor, arg_use }) in raw.iter().enumerate() {
-        let arg_use = ArgUse::from_raw(*arg_use)
-            .ok_or_else(|| invalid(format_args!("submit_task: tensor {index} has use {arg_use}")))?;
-        // SAFETY: null, or a tensor of the caller that lives through the call and that nobody else holds.
+    // SAFETY: the header: each is null or a tensor of the caller that nobody else holds.
+    unsafe { check_arguments(name, raw.clone(), arguments) }?;
+    let predicate = task.predicate;
+    let checked =
+        CheckedTask { kernels, blocks, attrs, predicate, ..without_kernels(arguments, scalars, deps) };
+    let id = operations.submit(checked)?;
+    // SAFETY: as above; they were found not to be null.
+    unsafe { store_outputs(arguments, raw) };
+    Ok(id)
+}
+
+/// A task of these arguments that runs nothing.
+fn without_kernels<'a>(arguments: &'a mut [TaskArg], scalars: &'a [u64], deps: &'a [i64]) -> CheckedTask<'a> {
+    let attrs = TaskAttrs::default();
+    CheckedTask { kernels: [None; PLACES], blocks: 1, arguments, scalars, deps, attrs, predicate: 0 }
+}
+
+/// Copies the tensors of a task.
+///
+/// # Safety
+/// - Each tensor is null or the address of one that nobody writes meanwhile.
+unsafe fn check_arguments(
+    name: &str,
+    raw: impl Iterator<Item = (*mut SimplerTensor, u64)>,
+    arguments: &mut Vec<TaskArg>,
+) -> Result<(), GraphError> {
+    for (index, (tensor, arg_use)) in raw.enumerate() {
+        let arg_use = ArgUse::from_raw(arg_use)
+            .ok_or_else(|| invalid(format_args!("{name}: tensor {index} has use {arg_use}")))?;
+        // SAFETY: the caller's obligation.
         let tensor = unsafe { tensor.as_ref() }
-            .ok_or_else(|| invalid(format_args!("submit_task: tensor {index} is null")))?;
+            .ok_or_else(|| invalid(format_args!("{name}: tensor {index} is null")))?;
         arguments.push(TaskArg { tensor: *tensor, arg_use });
     }
-    let id = operations.submit(CheckedTask { kernel, arguments, scalars, deps, attrs })?;
-    for (argument, raw) in arguments.iter().zip(raw) {
+    Ok(())
+}
+
+/// Tells the caller where its outputs are.
+///
+/// # Safety
+/// - Each tensor is the address of one that nobody else holds.
+unsafe fn store_outputs(arguments: &[TaskArg], raw: impl Iterator<Item = (*mut SimplerTensor, u64)>) {
+    for (argument, (tensor, _)) in arguments.iter().zip(raw) {
         if argument.arg_use == ArgUse::Output {
-            // SAFETY: not null, see the loop above; an output is the caller's to be written.
-            let tensor = unsafe { &mut *raw.tensor };
+            // SAFETY: the caller's obligation.
+            let tensor = unsafe { &mut *tensor };
             tensor.addr = argument.tensor.addr;
             tensor.owner_task = argument.tensor.owner_task;
         }
     }
-    Ok(id)
 }
 
 /// The attributes of a task, unless a setter has refused something or they ask for what this runtime has not.
@@ -184,34 +291,67 @@ fn checked_attrs(task: &SimplerTask) -> Result<TaskAttrs, GraphError> {
             "submit_task: a task-timing slot was set that is not one of 0 to {TASK_TIMING_SLOT_MAX}"
         )));
     }
+    if task.argument_error & ARGUMENT_PREDICATE != 0 {
+        return Err(invalid(format_args!(
+            "submit_task: a predicate was set that is not one of {TASK_TENSORS_MAX} tensors"
+        )));
+    }
     if task.argument_error != 0 {
         return Err(invalid(format_args!("submit_task: argument_error is {:#x}", task.argument_error)));
     }
-    let unknown = task.attrs & (TASK_EARLY_RESOLVE | TASK_SYNC_START | TASK_PREDICATE);
-    if unknown != 0 {
-        return Err(invalid(format_args!(
-            "submit_task: attributes {unknown:#x} (early resolve, sync-start, predicate) are not known to this runtime"
-        )));
+    if task.attrs & TASK_EARLY_RESOLVE != 0 {
+        return Err(invalid("submit_task: early resolve is not known to this runtime"));
     }
     Ok(TaskAttrs::from_bits(task.attrs))
 }
 
-/// The one kernel of a task. Tasks of several kernels, or of none, are for a later version of this table.
-fn checked_kernel<O: Operations>(operations: &O, task: &SimplerTask) -> Result<usize, GraphError> {
-    let named =
-        [(task.aic, CoreKind::Aic), (task.aiv0, CoreKind::Aiv), (task.aiv1, CoreKind::Aiv)].into_iter();
-    let mut named = named.filter(|(index, _)| *index != NO_KERNEL);
-    let (Some((index, kind)), None) = (named.next(), named.next()) else {
-        return Err(invalid("submit_task: a task names exactly one kernel"));
-    };
-    let kernel = usize::try_from(index).ok();
-    match kernel.and_then(|kernel| Some((kernel, operations.kernel_kind(kernel)?))) {
-        None => Err(invalid(format_args!("submit_task: the callable has no kernel {index}"))),
-        Some((_, of)) if of != kind => Err(invalid(format_args!(
-            "submit_task: kernel {index} is for {of:?}, the task names it for {kind:?}"
-        ))),
-        Some((kernel, _)) => Ok(kernel),
+/// What a task with kernels runs.
+fn checked_kernels<O: Operations>(operations: &O, task: &SimplerTask) -> Checked {
+    let attrs = checked_attrs(task)?;
+    let named = [(task.aic, CoreKind::Aic), (task.aiv0, CoreKind::Aiv), (task.aiv1, CoreKind::Aiv)];
+    let mut kernels = [None; PLACES];
+    for (place, (index, kind)) in kernels.iter_mut().zip(named) {
+        if index == NO_KERNEL {
+            continue;
+        }
+        let kernel = usize::try_from(index).ok();
+        match kernel.and_then(|kernel| Some((kernel, operations.kernel_kind(kernel)?))) {
+            None => return Err(invalid(format_args!("submit_task: the callable has no kernel {index}"))),
+            Some((_, of)) if of != kind => {
+                return Err(invalid(format_args!(
+                    "submit_task: kernel {index} is for {of:?}, the task names it for {kind:?}"
+                )));
+            }
+            Some((kernel, _)) => *place = Some(kernel),
+        }
     }
+    let places = kernels.map(|kernel| kernel.map(|_| 0));
+    let Some(shape) = TaskKernels::new(places).shape() else {
+        return Err(invalid("submit_task: the task names no kernel: that is what submit_dummy_task takes"));
+    };
+    let blocks = task.block_count;
+    if blocks == 0 || blocks > TASK_BLOCKS_MAX {
+        return Err(invalid(format_args!("submit_task: {blocks} blocks, not 1 to {TASK_BLOCKS_MAX}")));
+    }
+    // A cluster has one AIC.
+    let (units, what) = match shape {
+        Shape::Aic => (operations.core_count(CoreKind::Aic), "AICs"),
+        Shape::Aiv => (operations.core_count(CoreKind::Aiv), "AIVs"),
+        Shape::Mix => (operations.core_count(CoreKind::Aic), "clusters"),
+    };
+    if attrs.bits() & TASK_SYNC_START != 0 && blocks > units {
+        let text = format!("submit_task: {blocks} blocks cannot start together on {units} {what}");
+        return Err(GraphError { code: code::SYNC_START_INVALID, text });
+    }
+    Ok((kernels, blocks, attrs))
+}
+
+/// What a task without kernels runs: nothing, once, and whatever its attributes say.
+fn no_kernels(task: &SimplerTask) -> Checked {
+    if [task.aic, task.aiv0, task.aiv1] != [NO_KERNEL; PLACES] {
+        return Err(invalid("submit_dummy_task: the task names a kernel: that is what submit_task takes"));
+    }
+    Ok(([None; PLACES], 1, TaskAttrs::default()))
 }
 
 unsafe extern "C" fn core_count<O: Operations>(run: *mut SimplerRun, kind: c_int) -> u32 {

@@ -13,15 +13,16 @@ use simpler_swimlane::{OrchPhase, PhaseNames, SimplerPhaseRecorder, Writer};
 
 use crate::code;
 use crate::graph::arena::Graph;
-use crate::graph::builder::{Builder, NewTask, TaskArg};
-use crate::graph::{CORE_KINDS, GraphError};
+use crate::graph::builder::{Builder, TaskArg};
+use crate::graph::fan::TaskKernels;
+use crate::graph::{GraphError, Shape};
 use crate::log_binding::bind_log;
 use crate::operations::{self, CheckedTask, Operations, invalid};
 
 /// Callables of one chip (RUNTIME §1.6).
 pub(crate) const CALLABLES_MAX: usize = 64;
 /// One AIC and two AIVs make a cluster.
-pub(crate) const CORES_PER_CLUSTER: [u32; CORE_KINDS.len()] = [1, 2];
+pub(crate) const CORES_PER_CLUSTER: [u32; 2] = [1, 2];
 
 /// A registered callable as a run needs it.
 #[derive(Debug)]
@@ -145,8 +146,8 @@ impl LoadedOrchestration {
 
 /// Who drains the graph while it is filled, and must be told.
 pub(crate) trait Drain {
-    /// A task of this kind is ready.
-    fn ready(&self, graph: &Graph<'_>, kind: CoreKind);
+    /// A task of this shape is ready.
+    fn ready(&self, graph: &Graph<'_>, shape: Shape);
     /// The run has failed.
     fn failed(&self);
 }
@@ -155,7 +156,7 @@ pub(crate) trait Drain {
 pub(crate) struct Later;
 
 impl Drain for Later {
-    fn ready(&self, _: &Graph<'_>, _: CoreKind) {}
+    fn ready(&self, _: &Graph<'_>, _: Shape) {}
     fn failed(&self) {}
 }
 
@@ -215,12 +216,10 @@ impl Operations for Orchestration<'_> {
             return Err(invalid("submit_task: the run has failed"));
         }
         let start = self.submits.as_ref().map_or(0, |track| (track.cycles)());
-        let CheckedTask { kernel, arguments, scalars, deps, attrs } = task;
-        let Kernel { value, kind, .. } = self.callable.kernels[kernel];
-        let new = NewTask { kernel: value, kind, arguments, scalars, deps, attrs };
-        let submitted = self.builder.submit(&self.graph, new)?;
-        if submitted.ready {
-            self.drain.ready(&self.graph, kind);
+        let values = task.kernels.map(|kernel| kernel.map(|kernel| self.callable.kernels[kernel].value));
+        let submitted = self.builder.submit(&self.graph, &mut task.into_new(TaskKernels::new(values)))?;
+        if let Some(shape) = submitted.ready {
+            self.drain.ready(&self.graph, shape);
         }
         if let Some(track) = &mut self.submits {
             track.submitted(submitted.task, start);

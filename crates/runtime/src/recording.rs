@@ -17,7 +17,8 @@ use simpler_platform::Profile;
 
 use crate::code;
 use crate::graph::arena::{ArenaLayout, Graph};
-use crate::graph::builder::{Builder, NewTask, TaskArg};
+use crate::graph::builder::{Builder, TaskArg};
+use crate::graph::fan::{PLACES, TaskKernels};
 use crate::graph::host_arena::HostArena;
 use crate::graph::{GraphError, Limits};
 use crate::log_binding::bind_log;
@@ -28,10 +29,10 @@ use crate::run::RunError;
 /// A recorded task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedTask {
-    /// Index in the callable's kernel list.
-    pub kernel: usize,
-    /// The kind of core.
-    pub kind: CoreKind,
+    /// Its kernels by index in the callable's list: for the AIC and the AIVs of a cluster. None for a dummy task.
+    pub kernels: [Option<usize>; PLACES],
+    /// How often each of them runs.
+    pub blocks: u32,
     /// The tensors as the kernel sees them, outputs allocated.
     pub tensors: Vec<SimplerTensor>,
     /// The scalars.
@@ -131,16 +132,22 @@ impl HostCallable {
         }
     }
 
-    /// Calls a recorded task's kernel on this thread.
+    /// Calls a recorded task's kernels on this thread, block after block: kernels that wait for each other never
+    /// return, and a predicate is not looked at.
     ///
     /// # Safety
     /// - `recording` was made by this callable, and the memory of its tensors is still there.
     /// - The tasks of all earlier stages have returned, and nothing else touches what this one writes.
     pub unsafe fn call(&self, recording: &Recording, task: usize) {
-        let args = recording.kernel_args(task);
-        let (kernel, _) = self.kernels[recording.tasks[task].kernel];
-        // SAFETY: the caller's obligations; the arguments live in the recording.
-        unsafe { kernel(&raw const args) };
+        let RecordedTask { kernels, blocks, .. } = &recording.tasks[task];
+        for block in 0..*blocks {
+            let args = recording.kernel_args(task, block);
+            for kernel in kernels.iter().flatten() {
+                let (kernel, _) = self.kernels[*kernel];
+                // SAFETY: the caller's obligations; the arguments live in the recording.
+                unsafe { kernel(&raw const args) };
+            }
+        }
     }
 }
 
@@ -169,10 +176,10 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// The arguments of a task, as its kernel receives them; they live as long as the recording.
-    pub fn kernel_args(&self, task: usize) -> SimplerKernelArgs {
+    /// The arguments of a block of a task, as its kernels receive them; they live as long as the recording.
+    pub fn kernel_args(&self, task: usize, block: u32) -> SimplerKernelArgs {
         let graph = self.memory.graph();
-        graph.kernel_args(&graph.tasks.slots[task].work())
+        graph.kernel_args(&graph.tasks.slots[task].work(), block)
     }
 }
 
@@ -201,18 +208,18 @@ impl Operations for Recorder<'_> {
     }
 
     fn submit(&mut self, task: CheckedTask<'_>) -> Result<u32, GraphError> {
-        let kind = self.callable.kernels[task.kernel].1;
-        let CheckedTask { arguments, scalars, deps, attrs, .. } = task;
-        let new =
-            NewTask { kernel: task.kernel as u64, kind, arguments: &mut *arguments, scalars, deps, attrs };
-        let submitted = self.builder.submit(&self.graph, new)?;
+        let CheckedTask { kernels, blocks, .. } = task;
+        let values = TaskKernels::new(kernels.map(|kernel| kernel.map(|kernel| kernel as u64)));
+        let scalars = task.scalars.to_vec();
+        let mut new = task.into_new(values);
+        let submitted = self.builder.submit(&self.graph, &mut new)?;
         let predecessors = self.builder.predecessors().to_vec();
         let before = predecessors.iter().map(|before| self.tasks[*before as usize].stage + 1).max();
         self.tasks.push(RecordedTask {
-            kernel: task.kernel,
-            kind,
-            tensors: arguments.iter().map(|argument| argument.tensor).collect(),
-            scalars: scalars.to_vec(),
+            kernels,
+            blocks,
+            tensors: new.arguments.iter().map(|argument| argument.tensor).collect(),
+            scalars,
             predecessors,
             stage: before.unwrap_or(0),
         });

@@ -19,7 +19,7 @@ use simpler_swimlane::{Collected, Level as SwimlaneLevel, PhaseNames};
 
 use crate::clock_anchor::{self, ANCHOR_INTERVAL};
 use crate::code;
-use crate::executor::{DFX, Executor, RunProgram};
+use crate::executor::{DFX, Executor, OWN_CLUSTERS_MAX, RunProgram};
 use crate::graph::arena::ArenaLayout;
 use crate::graph::{GraphError, Limits};
 use crate::host_graph::HostGraph;
@@ -205,7 +205,7 @@ impl ChipRuntime {
     ///
     /// # Errors
     /// Code −5 when the limits make no arena, or the platform's AICPU threads no schedulers (and, where the graph is
-    /// built on the device, no orchestrator).
+    /// built on the device, no orchestrator) or too few for its clusters.
     pub fn new(platform: Arc<dyn Platform>, config: RuntimeConfig) -> Result<Self, RunError> {
         let threads = platform.profile().aicpu_logical;
         let schedulers = schedulers(config.graph_runtime, threads);
@@ -213,6 +213,12 @@ impl ChipRuntime {
             let others = threads - schedulers.unwrap_or(threads);
             let (min, max) = (SCHEDULERS.start() + others, SCHEDULERS.end() + others);
             return Err(RunError::invalid(format!("{threads} AICPU threads: a run needs {min} to {max}")));
+        }
+        let clusters = platform.profile().clusters;
+        let most = schedulers.unwrap_or(0) * OWN_CLUSTERS_MAX;
+        if clusters > most {
+            let text = format!("{clusters} clusters: {threads} AICPU threads can serve {most}");
+            return Err(RunError::invalid(text));
         }
         let layout = ArenaLayout::new(config.limits, platform.profile().cores())?;
         let timeout = std::env::var_os(SCHEDULER_TIMEOUT_ENV);

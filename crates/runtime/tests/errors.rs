@@ -29,6 +29,7 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
     uint64_t fault = args->scalars[0], count = args->scalars[1];
     SimplerTensor x = args->tensors[0], other = x;
     uint64_t ms = count;
+    SimplerTensor *tensors[33] = {&other, 0};
     SimplerTaskArg a[40];
     for (int i = 0; i < 40; i++) a[i] = (SimplerTaskArg){&x, SIMPLER_INPUT};
     a[2].use = SIMPLER_INOUT;
@@ -43,7 +44,28 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
     case 3: task.aiv0 = SIMPLER_NO_KERNEL; got = api->submit_task(run, &task); break;
     case 4: task.aiv0 = 7; got = api->submit_task(run, &task); break;
     case 5: task.aic = 0; task.aiv0 = SIMPLER_NO_KERNEL; got = api->submit_task(run, &task); break;
-    case 6: task.aiv1 = 0; got = api->submit_task(run, &task); break;
+    case 6: task.block_count = 0; got = api->submit_task(run, &task); break;
+    case 17: task.block_count = 65536; got = api->submit_task(run, &task); break;
+    case 18: task.attrs = SIMPLER_TASK_EARLY_RESOLVE; got = api->submit_task(run, &task); break;
+    case 19: /* a predicate that the task writes only */
+        a[2].use = SIMPLER_OUTPUT_EXISTING;
+        simpler_task_set_predicate(&task, 2);
+        got = api->submit_task(run, &task);
+        break;
+    case 46: simpler_task_set_predicate(&task, 3); got = api->submit_task(run, &task); break;
+    case 47: simpler_task_set_predicate(&task, 32); got = api->submit_task(run, &task); break;
+    case 48: x.extent = 3; simpler_task_set_predicate(&task, 0); got = api->submit_task(run, &task); break;
+    case 49: /* more blocks than cores, or clusters, that start together */
+        task.attrs = SIMPLER_TASK_SYNC_START;
+        task.block_count = (uint32_t)count;
+        if (count == 9) task.aic = 3;
+        got = api->submit_task(run, &task);
+        break;
+    case 50: got = api->submit_dummy_task(run, &task); break;
+    case 51: got = api->alloc_tensors(run, tensors, 0); break;
+    case 52: got = api->alloc_tensors(run, tensors, 33); break;
+    case 53: got = api->alloc_tensors(run, tensors, 2); break;
+    case 54: got = api->submit_dummy_task(run, 0); break;
     case 7: task.arg_count = 33; got = api->submit_task(run, &task); break;
     case 8: task.args = 0; got = api->submit_task(run, &task); break;
     case 9: task.scalar_count = 17; task.scalars = args->scalars; got = api->submit_task(run, &task); break;
@@ -134,6 +156,7 @@ fn faults() -> CallableImage {
             ("add", CoreKind::Aiv, ADD_KERNEL),
             ("slow", CoreKind::Aiv, SLOW),
             ("nothing", CoreKind::Aiv, NOTHING),
+            ("nothing_cube", CoreKind::Aic, NOTHING),
         ],
     )
 }
@@ -158,10 +181,21 @@ fn invalid_tasks_are_code_5_and_say_what_is_wrong() {
         for (number, words) in [
             (1, "null"),
             (2, "struct_size"),
-            (3, "exactly one kernel"),
+            (3, "names no kernel"),
             (4, "no kernel 7"),
             (5, "kernel 0 is for Aiv"),
-            (6, "exactly one kernel"),
+            (6, "0 blocks"),
+            (17, "65536 blocks"),
+            (18, "early resolve"),
+            (19, "its predicate, tensor 2"),
+            (46, "its predicate, tensor 3"),
+            (47, "a predicate was set"),
+            (48, "its predicate, tensor 0"),
+            (50, "names a kernel"),
+            (51, "0 tensors"),
+            (52, "33 tensors"),
+            (53, "tensor 1 is null"),
+            (54, "null"),
             (7, "33 tensors"),
             (8, "null"),
             (9, "17 scalars"),
@@ -177,6 +211,20 @@ fn invalid_tasks_are_code_5_and_say_what_is_wrong() {
             let error = fault(&chip, number, 0);
             assert_eq!(error.code, -5, "fault {number}: {error}");
             assert!(error.text.contains(words), "fault {number}: {error}");
+        }
+    }
+}
+
+#[test]
+fn blocks_that_cannot_start_together_are_code_7() {
+    for chip in small_chips() {
+        for (blocks, words) in [
+            (17, "17 blocks cannot start together on 16 AIVs"),
+            (9, "9 blocks cannot start together on 8 clusters"),
+        ] {
+            let error = fault(&chip, 49, blocks);
+            assert_eq!(error.code, -7, "{error}");
+            assert!(error.text.contains(words), "{error}");
         }
     }
 }

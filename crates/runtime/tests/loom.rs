@@ -8,8 +8,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use simpler_device_phase::TaskAttrs;
-use simpler_kernel_abi::CoreKind;
-use simpler_runtime::graph::fan::{Edge, TaskSlot, TaskWork, Tasks};
+use simpler_runtime::graph::fan::{Edge, TaskKernels, TaskSlot, TaskWork, Tasks};
+use simpler_runtime::graph::gathering::Gathering;
 use simpler_runtime::graph::ready::{ReadyCell, ReadyCursor, ReadyQueue};
 
 /// Where `LOOM_MAX_PREEMPTIONS` does not say otherwise.
@@ -45,12 +45,13 @@ impl Graph {
 
     fn work(task: u32) -> TaskWork {
         TaskWork {
-            kernel: u64::from(task) + 7,
-            kind: CoreKind::Aiv,
+            kernels: TaskKernels::new([None, Some(u64::from(task) + 7), None]),
             arguments: task,
             tensors: 2,
             scalars: 1,
             attrs: TaskAttrs::default(),
+            predicate: 0,
+            blocks: 1,
         }
     }
 
@@ -126,6 +127,110 @@ fn every_successor_in_a_list_is_counted_down_once() {
         completer.join().unwrap();
         for task in 1..3 {
             assert_eq!(graph.ready[task].load(Ordering::Relaxed), 1, "task {task}");
+        }
+    });
+}
+
+#[test]
+fn the_last_part_to_finish_completes_the_task_and_has_seen_the_others() {
+    model(|| {
+        let slot = Arc::new(TaskSlot::new());
+        slot.prepare(&TaskWork { blocks: 3, ..Graph::work(0) }, 0);
+        let outputs: Arc<Vec<_>> = Arc::new((0..3).map(|_| AtomicU32::new(0)).collect());
+        let part = |slot: &TaskSlot, outputs: &[AtomicU32], part: usize| {
+            outputs[part].store(1, Ordering::Relaxed);
+            let last = slot.finish_part();
+            if last {
+                assert!(outputs.iter().all(|output| output.load(Ordering::Relaxed) == 1));
+            }
+            last
+        };
+        let others: Vec<_> = (1..3)
+            .map(|index| {
+                let (slot, outputs) = (slot.clone(), outputs.clone());
+                thread::spawn(move || part(&slot, &outputs, index))
+            })
+            .collect();
+        let mut last = u32::from(part(&slot, &outputs, 0));
+        for other in others {
+            last += u32::from(other.join().unwrap());
+        }
+        assert_eq!(last, 1);
+    });
+}
+
+/// Two schedulers with one core each, and two tasks, one of one block and one of two that start together.
+struct Meetings {
+    gathering: Gathering,
+    /// Tasks that began to gather.
+    begun: AtomicU32,
+    /// Per task the blocks that were started, by bit, and whether it was given what makes it startable.
+    started: Vec<AtomicU32>,
+    prepared: Vec<AtomicU32>,
+}
+
+impl Meetings {
+    const BLOCKS: [u32; 2] = [1, 2];
+
+    /// One look of a scheduler that holds `held` of a task; whether everything was started.
+    fn turn(&self, held: &mut Option<(u32, u32)>) -> bool {
+        if self.gathering.state().is_none() && self.gathering.open() {
+            let task = self.begun.load(Ordering::Relaxed);
+            let Some(blocks) = Self::BLOCKS.get(task as usize) else {
+                self.gathering.close();
+                return true;
+            };
+            // Relaxed on purpose: only who has the gathering may begin, and it must pass this on.
+            self.begun.store(task + 1, Ordering::Relaxed);
+            self.prepared[task as usize].store(1, Ordering::Relaxed);
+            self.gathering.begin(task, *blocks);
+        }
+        let Some((task, _)) = self.gathering.state() else { return false };
+        if held.is_none()
+            && let Some(blocks) = self.gathering.claim(task, 1)
+        {
+            assert_eq!(blocks.len(), 1, "as many as there are cores");
+            assert_eq!(self.prepared[task as usize].load(Ordering::Relaxed), 1);
+            *held = Some((task, blocks.start));
+        }
+        if let Some((of, block)) = *held
+            && self.gathering.state().is_some_and(|(_, unclaimed)| unclaimed == 0)
+        {
+            assert_eq!(self.gathering.state(), Some((of, 0)), "what is held is for the task that gathers");
+            let before = self.started[of as usize].fetch_add(1 << block, Ordering::Relaxed);
+            assert_eq!(before >> block & 1, 0, "block {block} of task {of} twice");
+            *held = None;
+            self.gathering.dispatched(1);
+        }
+        false
+    }
+}
+
+#[test]
+fn tasks_gather_one_after_the_other_and_each_block_has_a_core() {
+    model(|| {
+        let words = || Meetings::BLOCKS.map(|_| AtomicU32::new(0)).into();
+        let meetings = Arc::new(Meetings {
+            gathering: Gathering::new(),
+            begun: AtomicU32::new(0),
+            started: words(),
+            prepared: words(),
+        });
+        let work = |meetings: &Meetings| {
+            let mut held = None;
+            while !meetings.turn(&mut held) {
+                thread::yield_now();
+            }
+            assert_eq!(held, None);
+        };
+        let other = {
+            let meetings = meetings.clone();
+            thread::spawn(move || work(&meetings))
+        };
+        work(&meetings);
+        other.join().unwrap();
+        for (started, blocks) in meetings.started.iter().zip(Meetings::BLOCKS) {
+            assert_eq!(started.load(Ordering::Relaxed), (1 << blocks) - 1);
         }
     });
 }

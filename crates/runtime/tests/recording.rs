@@ -58,7 +58,7 @@ fn a_recording_has_the_runs_tasks_and_computes_the_runs_result() {
     let mut of_sum = predecessors[2].clone();
     of_sum.sort_unstable();
     assert_eq!(of_sum, [0, 1]);
-    assert_eq!((recording.tasks[2].kernel, recording.tasks[2].kind), (1, CoreKind::Aic));
+    assert_eq!((recording.tasks[2].kernels, recording.tasks[2].blocks), ([Some(1), None, None], 1));
     assert_eq!(recording.tasks[2].tensors[0].addr, recording.tasks[0].tensors[2].addr);
     assert_ne!(recording.tasks[0].tensors[2].addr, 0);
     assert_eq!(recording.tasks[3].scalars, [3]);

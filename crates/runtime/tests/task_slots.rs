@@ -58,8 +58,51 @@ extern "C" int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, Sim
     second.add_input(hidden);
     second.add_inout(hidden);
     second.set_task_timing_slot(args->scalars[0] ? 16 : 5);
-    if (!second.add_dep(id)) return 2;
+    simpler::L0TaskArgs join;
+    join.add_no_dep(hidden);
+    join.set_task_timing_slot(9);
+    simpler::L0TaskArgsWithDeps<1> joined;
+    if (!joined.add_dep(id)) return 4;
+    const int64_t after = joined.submit_dummy(api, run);
+    if (join.submit_dummy(api, run) < 0 || after < 0 || !second.add_dep(after)) return 2;
+    second.set_block_count(1);
+    second.set_sync_start(true);
     return second.submit(api, run, aiv) < 0 ? 3 : 0;
+}
+"#;
+
+/// A MIX task in slot 1, one of eight blocks in slot 2, one without kernels that asks for slot 3, one that its
+/// predicate skips in slot 4; the last kernel of each takes 20 ms, or the last block.
+const SHAPES: &str = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    SimplerTensor y = args->tensors[0];
+    SimplerTaskArg list[] = {{&y, SIMPLER_INOUT}};
+    SimplerTask mix = simpler_task(list, 1), blocks = mix, dummy = mix, skipped = mix;
+    mix.aic = 1;
+    mix.aiv0 = 0;
+    mix.aiv1 = 2;
+    blocks.aiv0 = skipped.aiv0 = 2;
+    blocks.block_count = 8;
+    simpler_task_set_predicate(&skipped, 0);
+    simpler_task_set_timing_slot(&mix, 1);
+    simpler_task_set_timing_slot(&blocks, 2);
+    simpler_task_set_timing_slot(&dummy, 3);
+    simpler_task_set_timing_slot(&skipped, 4);
+    return api->submit_task(run, &mix) < 0 || api->submit_task(run, &blocks) < 0 ||
+           api->submit_dummy_task(run, &dummy) < 0 || api->submit_task(run, &skipped) < 0;
+}
+"#;
+
+/// Nothing, and the same for 20 ms in the last block.
+const NOTHING: &str =
+    "#include <simpler/kernel.h>\nvoid kernel_entry(const SimplerKernelArgs *args) { (void)args; }\n";
+const LAST_IS_LONG: &str = r#"
+#include <simpler/kernel.h>
+#include <time.h>
+void kernel_entry(const SimplerKernelArgs *args) {
+    struct timespec t = {0, 20000000};
+    if (args->block_index + 1 == args->block_count) while (nanosleep(&t, &t)) { }
 }
 "#;
 
@@ -133,6 +176,31 @@ fn a_tagged_task_leaves_one_window_in_every_runtime() {
                 assert_eq!(first, 0);
             }
         }
+    }
+}
+
+#[test]
+fn all_parts_of_a_task_are_one_window_and_a_task_that_does_not_run_has_none() {
+    let directory = tempfile::tempdir().unwrap();
+    log::start(directory.path());
+    let kernels = [
+        ("nothing", CoreKind::Aiv, NOTHING),
+        ("nothing_cube", CoreKind::Aic, NOTHING),
+        ("last_is_long", CoreKind::Aiv, LAST_IS_LONG),
+    ];
+    let image = image("shapes", SHAPES, &kernels);
+    for arm in arms() {
+        let chip = chip_of(arm);
+        // Zeros: the predicate says no.
+        let mut y = vec![0.0; 4];
+        run_once(&chip, &image, vec![host(&mut y, ArgUse::InOut)], vec![]).unwrap();
+    }
+    let runs = slots(directory.path());
+    assert_eq!(runs.len(), arms().len());
+    for (slots, _) in runs {
+        assert_eq!(slots.keys().copied().collect::<Vec<_>>(), [1, 2], "{slots:?}");
+        assert!(slots.values().all(|(_, dur)| *dur >= 20_000_000), "{slots:?}");
+        assert!(slots[&2].0 >= slots[&1].0 + slots[&1].1, "{slots:?}");
     }
 }
 

@@ -17,9 +17,18 @@ pub(crate) const CORES_MAX: usize = u64::BITS as usize;
 #[derive(Debug, Default)]
 pub(crate) struct Apart<T>(pub(crate) T);
 
-/// The pending cores and the rings of each.
+/// Who is to advance a pending core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Any of a few threads.
+    Shared = 0,
+    /// A thread that has nothing else to do: what the core runs may wait for what other cores of this lane run.
+    Together = 1,
+}
+
+/// The pending cores, by lane, and the rings of each.
 pub(crate) struct Board {
-    pending: Apart<AtomicU64>,
+    pending: [Apart<AtomicU64>; 2],
     rings: Box<[Apart<AtomicU32>]>,
 }
 
@@ -35,12 +44,12 @@ impl Board {
     /// A board of at most [`CORES_MAX`] cores, none rung.
     pub(crate) fn new(cores: usize) -> Self {
         let rings = (0..cores.min(CORES_MAX)).map(|_| Apart(AtomicU32::new(0))).collect();
-        Self { pending: Apart(AtomicU64::new(0)), rings }
+        Self { pending: [Apart(AtomicU64::new(0)), Apart(AtomicU64::new(0))], rings }
     }
 
-    /// Rings a core. True if a thread must be told that there is a core to claim. False also for a core that
-    /// does not exist.
-    pub(crate) fn ring(&self, core: usize) -> bool {
+    /// Rings a core. True if a thread of the lane must be told that there is a core to claim. False also for a core
+    /// that does not exist.
+    pub(crate) fn ring(&self, core: usize, lane: Lane) -> bool {
         let Some(rings) = self.rings.get(core) else { return false };
         // ORDERING: Release: pairs with the Acquire in `Claim::settle` (which answers this ring) or in `claim`
         // (through the bit): the claimant sees what was written to the core's registers before. Acquire: pairs
@@ -49,16 +58,17 @@ impl Board {
             return false;
         }
         // ORDERING: Release: pairs with the Acquire of the `fetch_and` in `claim`.
-        self.pending.0.fetch_or(1 << core, Ordering::Release);
+        self.pending[lane as usize].0.fetch_or(1 << core, Ordering::Release);
         true
     }
 
-    /// Claims a pending core, the first from `from` on, going round.
-    pub(crate) fn claim(&self, from: usize) -> Option<Claim<'_>> {
+    /// Claims a pending core of a lane, the first from `from` on, going round.
+    pub(crate) fn claim(&self, lane: Lane, from: usize) -> Option<Claim<'_>> {
+        let lane = &self.pending[lane as usize].0;
         loop {
             // ORDERING: Relaxed: only a hint of what to try; the `fetch_and` decides. That a bit is seen in time
             // is the bell's business, which is rung after the bit was set.
-            let pending = self.pending.0.load(Ordering::Relaxed);
+            let pending = lane.load(Ordering::Relaxed);
             if pending == 0 {
                 return None;
             }
@@ -66,7 +76,7 @@ impl Board {
             let core = (pending.rotate_right(from as u32).trailing_zeros() as usize + from) % CORES_MAX;
             let bit = 1 << core;
             // ORDERING: Acquire: pairs with the Release of the `fetch_or` in `ring`.
-            if self.pending.0.fetch_and(!bit, Ordering::Acquire) & bit == 0 {
+            if lane.fetch_and(!bit, Ordering::Acquire) & bit == 0 {
                 continue;
             }
             let rings = &self.rings.get(core)?.0;

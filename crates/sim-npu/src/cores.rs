@@ -11,13 +11,13 @@
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use simpler_platform::{Cond, CondState, DispatchPayload, Registers};
+use simpler_platform::{Cond, CondState, DispatchPayload};
 use std::time::Duration;
 
 use simpler_relax::{EventCount, Relax};
 use simpler_swimlane::AicoreTask;
 
-use crate::board::{Apart, Board, Claim};
+use crate::board::{Apart, Board, Claim, Lane};
 use crate::clock::Counter;
 use crate::kernels::kernel_entry;
 
@@ -57,8 +57,8 @@ pub(crate) struct Cores {
     counter: Counter,
     cores: Box<[Core]>,
     board: Board,
-    /// Rung when a core becomes pending, and to end the core threads.
-    bell: Apart<EventCount>,
+    /// By lane: rung when a core becomes pending, and to end the core threads.
+    bells: [Apart<EventCount>; 2],
     /// One per surviving AICPU thread, and one that wakes nobody.
     aicpu_bells: Box<[Apart<EventCount>]>,
     nobody: EventCount,
@@ -79,7 +79,7 @@ impl Cores {
             counter,
             cores: (0..cores).map(|_| core()).collect(),
             board: Board::new(cores),
-            bell: Apart::default(),
+            bells: Default::default(),
             aicpu_bells: (0..aicpu_threads).map(|_| Apart::default()).collect(),
             nobody: EventCount::new(),
             faulted: AtomicBool::new(false),
@@ -126,17 +126,18 @@ impl Cores {
     pub(crate) fn stop(&self) {
         // ORDERING: Release: pairs with the Acquire in `run_thread`.
         self.stopping.store(true, Ordering::Release);
-        self.bell.0.notify_all();
+        self.bells.iter().for_each(|bell| bell.0.notify_all());
     }
 
-    /// The life of core thread `index`: advances whichever core is pending.
-    pub(crate) fn run_thread(&self, index: usize) {
+    /// The life of core thread `index` of a lane: advances whichever core is pending there.
+    pub(crate) fn run_thread(&self, lane: Lane, index: usize) {
+        let bell = &self.bells[lane as usize].0;
         let mut relax = Relax::new();
         // Threads start apart, and each goes on after the core it had, so that no core waits for ever.
         let mut from = index;
         loop {
-            let seen = self.bell.0.epoch();
-            if let Some(claim) = self.board.claim(from) {
+            let seen = bell.epoch();
+            if let Some(claim) = self.board.claim(lane, from) {
                 from = claim.core() + 1;
                 self.advance(claim);
                 relax.reset();
@@ -146,7 +147,7 @@ impl Cores {
             if self.stopping.load(Ordering::Acquire) {
                 return;
             }
-            relax.wait(&self.bell.0, seen);
+            relax.wait(bell, seen);
         }
     }
 
@@ -206,16 +207,25 @@ impl Cores {
                 record.receive_to_start = u32::try_from(start.saturating_sub(received)).unwrap_or(u32::MAX);
             }
             // FIN all the same: the scheduler gets on, and the launch says that it is worth nothing.
-            // ORDERING: Relaxed: read after the board is quiet, see `faulted`.
-            _ => self.faulted.store(true, Ordering::Relaxed),
+            _ => self.fault(),
         }
         // ORDERING: Release: pairs with the Acquire in `cond`: who sees FIN sees the kernel's writes.
         core.cond.0.store(pack(Cond { state: CondState::Fin, dispatch }), Ordering::Release);
     }
 }
 
-impl Registers for Cores {
-    unsafe fn attach(&self, core: usize, thread_index: usize, payloads: *const [DispatchPayload; 2]) {
+/// The registers, for the AICPU threads.
+impl Cores {
+    /// As [`Registers::attach`](simpler_platform::Registers::attach).
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn attach(
+        &self,
+        core: usize,
+        thread_index: usize,
+        payloads: *const [DispatchPayload; 2],
+    ) {
         let Some(core) = self.cores.get(core) else { return };
         // ORDERING: Relaxed: published by the first write of DATA_MAIN_BASE.
         core.owner.store(thread_index, Ordering::Relaxed);
@@ -224,22 +234,27 @@ impl Registers for Cores {
     }
 
     // HOT: once per task.
-    fn write_data_main_base(&self, core: usize, value: u64) {
+    pub(crate) fn write(&self, core: usize, value: u64, lane: Lane) {
         let register = self.cores.get(core).filter(|_| value != 0 && value < DISPATCH_LIMIT);
         let Some(register) = register else {
-            // ORDERING: Relaxed: read by the last AICPU thread to return, after this one has.
-            self.faulted.store(true, Ordering::Relaxed);
+            self.fault();
             return;
         };
         // ORDERING: Release: pairs with the Acquire in `advance`.
         register.data_main_base.0.store(value, Ordering::Release);
-        if self.board.ring(core) {
-            self.bell.0.notify_one();
+        if self.board.ring(core, lane) {
+            self.bells[lane as usize].0.notify_one();
         }
     }
 
+    /// Notes that a core was told to run what it cannot run, or what nobody is there to run.
+    pub(crate) fn fault(&self) {
+        // ORDERING: Relaxed: read after the board is quiet, see `faulted`, and after the AICPU threads have returned.
+        self.faulted.store(true, Ordering::Relaxed);
+    }
+
     // HOT: polled by the schedulers.
-    fn cond(&self, core: usize) -> Cond {
+    pub(crate) fn cond(&self, core: usize) -> Cond {
         // ORDERING: Acquire: pairs with the Release stores in `run`.
         unpack(self.cores.get(core).map_or(0, |core| core.cond.0.load(Ordering::Acquire)))
     }

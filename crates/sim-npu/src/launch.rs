@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use simpler_platform::{
-    Aicpu, AicpuProgram, DeviceAddr, HostObject, Launched, LoadedObject, PlatformError, Profile, Registers,
+    Aicpu, AicpuProgram, Cond, DeviceAddr, DispatchPayload, HostObject, Launched, LoadedObject,
+    PlatformError, Profile, Registers,
 };
 use simpler_relax::{Deadline, EventCount, Relax};
 
+use crate::board::Lane;
 use crate::clock::Counter;
 use crate::cores::Cores;
+use crate::threads::TogetherThreads;
 
 /// Status of a launch whose program panicked on some thread. Apart from the runtime's own codes,
 /// which are above −1000.
@@ -46,6 +49,8 @@ pub(crate) struct Chip {
     profile: Profile,
     counter: Counter,
     cores: Cores,
+    /// A thread for each core, from when kernels first may wait for each other.
+    together: TogetherThreads,
     gate: Gate,
     /// From the launch until its last thread has ended.
     busy: AtomicBool,
@@ -85,6 +90,7 @@ impl Chip {
         Self {
             counter,
             cores: Cores::new(profile.cores(), profile.aicpu_logical, counter),
+            together: TogetherThreads::default(),
             gate: Gate {
                 arrivals: AtomicUsize::new(0),
                 survivors: profile.aicpu_logical,
@@ -109,6 +115,10 @@ impl Chip {
 
     pub(crate) const fn cores(&self) -> &Cores {
         &self.cores
+    }
+
+    pub(crate) const fn together(&self) -> &TogetherThreads {
+        &self.together
     }
 
     pub(crate) fn launch(&self, program: Arc<dyn AicpuProgram>) -> Result<SimLaunch, PlatformError> {
@@ -140,7 +150,7 @@ impl Chip {
     }
 
     /// The life of an AICPU thread: one pass through the gate per launch.
-    pub(crate) fn run_thread(&self) {
+    pub(crate) fn run_thread(self: &Arc<Self>) {
         let mut relax = Relax::new();
         let mut served = 0;
         loop {
@@ -161,7 +171,7 @@ impl Chip {
         }
     }
 
-    fn serve(&self) {
+    fn serve(self: &Arc<Self>) {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(Current { program, record }) = current else { return };
         if self.gate.arrive() {
@@ -236,7 +246,32 @@ impl SimLaunch {
 
 /// An AICPU thread's view.
 struct SimAicpu<'a> {
-    chip: &'a Chip,
+    chip: &'a Arc<Chip>,
+}
+
+impl Registers for SimAicpu<'_> {
+    unsafe fn attach(&self, core: usize, thread_index: usize, payloads: *const [DispatchPayload; 2]) {
+        // SAFETY: the caller's obligations.
+        unsafe { self.chip.cores.attach(core, thread_index, payloads) };
+    }
+
+    fn write_data_main_base(&self, core: usize, value: u64) {
+        self.chip.cores.write(core, value, Lane::Shared);
+    }
+
+    fn write_data_main_base_together(&self, core: usize, value: u64) {
+        if self.chip.together.start(self.chip) {
+            self.chip.cores.write(core, value, Lane::Together);
+        } else {
+            // With fewer threads than cores the kernels might wait for one that never starts, and never return: none
+            // starts, and the run times out.
+            self.chip.cores.fault();
+        }
+    }
+
+    fn cond(&self, core: usize) -> Cond {
+        self.chip.cores.cond(core)
+    }
 }
 
 impl Aicpu for SimAicpu<'_> {
@@ -253,7 +288,7 @@ impl Aicpu for SimAicpu<'_> {
     }
 
     fn registers(&self) -> &dyn Registers {
-        &self.chip.cores
+        self
     }
 
     fn event(&self, thread_index: usize) -> &EventCount {

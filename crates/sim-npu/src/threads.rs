@@ -1,9 +1,10 @@
-//! The chip's threads: started with it, joined with it.
+//! The chip's threads: started with it, or when they are first needed, and joined with it.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
+use crate::board::Lane;
 use crate::launch::Chip;
 
 /// The threads of a chip.
@@ -35,7 +36,7 @@ impl Pool {
             let chip = Arc::clone(chip);
             let thread = Builder::new()
                 .name(format!("aicore-{index}"))
-                .spawn(move || chip.cores().run_thread(index))?;
+                .spawn(move || chip.cores().run_thread(Lane::Shared, index))?;
             self.cores.push(thread);
         }
         Ok(())
@@ -52,6 +53,41 @@ impl Pool {
         self.aicpu.drain(..).for_each(join);
         chip.cores().stop();
         self.cores.drain(..).for_each(join);
+        chip.together().join();
+    }
+}
+
+/// A thread for each core, for kernels that may wait for each other. Most chips never run such kernels, so the threads
+/// are started when a core is first told to.
+#[derive(Default)]
+pub(crate) struct TogetherThreads {
+    started: OnceLock<bool>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl TogetherThreads {
+    /// Starts the threads if that was not done; whether all of them could be.
+    pub(crate) fn start(&self, chip: &Arc<Chip>) -> bool {
+        *self.started.get_or_init(|| {
+            let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+            for index in 0..chip.profile().cores() {
+                let chip = Arc::clone(chip);
+                let thread = Builder::new()
+                    .name(format!("together-{index}"))
+                    .spawn(move || chip.cores().run_thread(Lane::Together, index));
+                match thread {
+                    Ok(thread) => threads.push(thread),
+                    Err(_) => return false,
+                }
+            }
+            true
+        })
+    }
+
+    /// Waits for the threads, which have been told to end.
+    fn join(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        threads.into_iter().for_each(join);
     }
 }
 

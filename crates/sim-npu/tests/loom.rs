@@ -9,7 +9,7 @@ mod board;
 #[path = "../src/sync.rs"]
 mod sync;
 
-use board::Board;
+use board::{Board, Lane};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -34,12 +34,12 @@ impl Chip {
     fn write(&self, core: usize, value: u64) {
         // Relaxed on purpose: the board alone must show it to the claimant that answers this ring.
         self.registers[core].store(value, Ordering::Relaxed);
-        self.board.ring(core);
+        self.board.ring(core, Lane::Shared);
     }
 
     /// What a core thread does before it waits.
     fn advance_all(&self, from: usize) {
-        while let Some(claim) = self.board.claim(from) {
+        while let Some(claim) = self.board.claim(Lane::Shared, from) {
             let mut claim = Some(claim);
             while let Some(held) = claim {
                 let core = held.core();

@@ -49,7 +49,10 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
     }
     SimplerTensor in = args->tensors[0], out = args->tensors[1];
     SimplerTaskArg uses[2] = {{&in, SIMPLER_INPUT}, {&out, SIMPLER_OUTPUT_EXISTING}};
-    SimplerTask task = {sizeof task, SIMPLER_NO_KERNEL, 0, SIMPLER_NO_KERNEL, uses, args->scalars, 2, 1};
+    SimplerTask task = simpler_task(uses, 2);
+    task.aiv0 = 0;
+    task.scalars = args->scalars;
+    task.scalar_count = 1;
     return api->submit_task(run, &task) < 0;
 }
 "#;

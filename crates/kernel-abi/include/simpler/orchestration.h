@@ -27,6 +27,7 @@ extern "C" {
 #define SIMPLER_CHIP_TENSORS_MAX 256
 #define SIMPLER_CHIP_SCALARS_MAX 128
 #define SIMPLER_NO_KERNEL (-1)
+#define SIMPLER_TASK_BLOCKS_MAX 65535
 
 /* How a task uses a tensor; dependencies follow from the regions read and written, which are those of
  * buffers with the same addr: see SimplerTensor. A view with an extent of 0 would depend on nothing, so
@@ -54,10 +55,10 @@ typedef struct SimplerTaskArg {
 
 /* Bits of SimplerTask.attrs. All zero is a task without any. */
 enum {
-    SIMPLER_TASK_EARLY_RESOLVE = 1 << 0,
-    SIMPLER_TASK_SYNC_START = 1 << 1,
-    SIMPLER_TASK_PREDICATE = 1 << 2,
-    SIMPLER_TASK_TIMED = 1 << 3, /* the slot is in bits 4 to 7 */
+    SIMPLER_TASK_EARLY_RESOLVE = 1 << 0, /* not known to this runtime: error 5 */
+    SIMPLER_TASK_SYNC_START = 1 << 1,    /* all blocks run at the same time, and so may wait for each other */
+    SIMPLER_TASK_PREDICATE = 1 << 2,     /* see simpler_task_set_predicate */
+    SIMPLER_TASK_TIMED = 1 << 3,         /* the slot is in bits 4 to 7 */
     SIMPLER_TASK_SLOT_SHIFT = 4
 };
 
@@ -65,8 +66,17 @@ enum {
 #define SIMPLER_TASK_TIMING_SLOT_MAX 15
 
 /* Bits of SimplerTask.argument_error: what a setter has refused. Not 0 makes submit_task fail with error 5. */
-enum { SIMPLER_ARGUMENT_TIMING_SLOT = 1 << 0 };
+enum { SIMPLER_ARGUMENT_TIMING_SLOT = 1 << 0, SIMPLER_ARGUMENT_PREDICATE = 1 << 1 };
 
+/* A task. Its shape follows from the kernels that it names:
+ *
+ * - one: it runs on any core of that kind (of aiv0 and aiv1 alike);
+ * - two or three, a MIX task: they run at the same time on the cores of one cluster, aic on its AIC, aiv0 and aiv1 on
+ *   its AIVs, and so may wait for each other;
+ * - none: only by submit_dummy_task.
+ *
+ * All kernels of a task get the same arguments. A task of several blocks runs as many times, each time with another
+ * block_index, on as many cores or clusters as are free (SPMD). It is finished when all of it is. */
 typedef struct SimplerTask {
     uint32_t struct_size; /* sizeof(SimplerTask) */
     int32_t aic;          /* index in the callable's kernel list, or SIMPLER_NO_KERNEL */
@@ -78,18 +88,33 @@ typedef struct SimplerTask {
     uint32_t scalar_count;
     const int64_t *deps; /* ids of earlier tasks of this run to wait for, besides those that follow from args */
     uint32_t dep_count;
-    uint8_t attrs;          /* set by simpler_task_set_timing_slot */
-    uint8_t argument_error; /* set by it as well */
-    uint8_t reserved[2];    /* zero */
+    uint8_t attrs;          /* SIMPLER_TASK_* bits */
+    uint8_t argument_error; /* set by the functions below */
+    uint8_t predicate;      /* set by simpler_task_set_predicate */
+    uint8_t reserved0;      /* zero */
+    uint32_t block_count;   /* 1 .. SIMPLER_TASK_BLOCKS_MAX */
+    uint32_t reserved1;     /* zero */
 } SimplerTask;
 
-/* A task of these arguments, without kernels, scalars or attributes. */
+/* A task of these arguments: one block, without kernels, scalars or attributes. */
 static inline SimplerTask simpler_task(const SimplerTaskArg *args, uint32_t arg_count) {
     SimplerTask task = {sizeof(SimplerTask), SIMPLER_NO_KERNEL, SIMPLER_NO_KERNEL, SIMPLER_NO_KERNEL,
                         args,                0,                 arg_count,         0,
                         0,                   0,                 0,                 0,
-                        {0, 0}};
+                        0,                   0,                 1,                 0};
     return task;
+}
+
+/* Runs the task only if the 32-bit word that argument arg begins with is not 0 when all that the task waits for is
+ * done; else it finishes without running. The argument must be one that the task reads (SIMPLER_INPUT, SIMPLER_INOUT)
+ * or gets without dependencies, of 4 bytes or more; submit_task fails with error 5 otherwise. */
+static inline void simpler_task_set_predicate(SimplerTask *task, uint32_t arg) {
+    if (arg >= SIMPLER_TASK_TENSORS_MAX) {
+        task->argument_error |= SIMPLER_ARGUMENT_PREDICATE;
+        return;
+    }
+    task->attrs |= SIMPLER_TASK_PREDICATE;
+    task->predicate = (uint8_t)arg;
 }
 
 /* Times the task in slot 0 to 15: the log then holds the span ...device_wall.task_slot_<id>, from the task's
@@ -140,6 +165,12 @@ typedef struct SimplerOrchestrationApi {
     /* The recorder of named scopes (SIMPLER_PHASE_SCOPE in simpler/swimlane.h), good until the entry returns; NULL
      * where none are recorded, which a scope takes as well. */
     struct SimplerPhaseRecorder *(*phase_recorder)(SimplerRun *run);
+    /* As submit_task for a task that names no kernel: it takes part in the dependencies and finishes as soon as all
+     * that it waits for is done. Attributes and blocks mean nothing for it and are not looked at. */
+    int64_t (*submit_dummy_task)(SimplerRun *run, const SimplerTask *task);
+    /* Allocates count tensors (1 .. SIMPLER_TASK_TENSORS_MAX), as the outputs of a task that has finished: sets the
+     * addr and owner_task of each. Their contents are undefined. The value is that task's id, or a negative code. */
+    int64_t (*alloc_tensors)(SimplerRun *run, SimplerTensor *const *tensors, uint32_t count);
 } SimplerOrchestrationApi;
 
 /* What an orchestration object defines; the second is optional. */

@@ -39,6 +39,16 @@ class L0TaskArgs {
         scalar_count_++;
     }
 
+    // How many times the task runs, SIMPLER_TASK_BLOCKS_MAX at most, and whether all of them at the same time.
+    void set_block_count(uint32_t blocks) { task_.block_count = blocks; }
+    void set_sync_start(bool together) {
+        task_.attrs = (uint8_t)(together ? task_.attrs | SIMPLER_TASK_SYNC_START
+                                         : task_.attrs & ~SIMPLER_TASK_SYNC_START);
+    }
+
+    // Runs the task only if a word is not 0: see simpler_task_set_predicate.
+    void set_predicate(uint32_t arg) { simpler_task_set_predicate(&task_, arg); }
+
     // See simpler_task_set_timing_slot.
     void set_task_timing_slot(int32_t id) { simpler_task_set_timing_slot(&task_, id); }
     int32_t task_timing_slot() const { return simpler_task_timing_slot(&task_); }
@@ -48,14 +58,19 @@ class L0TaskArgs {
 
     // A task id >= 0, or a negative orchestrator error code.
     int64_t submit(const SimplerOrchestrationApi *api, SimplerRun *run, MixedKernels kernels) const {
-        return submit_after(api, run, kernels, nullptr, 0);
+        SimplerTask task = task_after(kernels, nullptr, 0);
+        return api->submit_task(run, &task);
+    }
+
+    // The same for a task without kernels: see submit_dummy_task.
+    int64_t submit_dummy(const SimplerOrchestrationApi *api, SimplerRun *run) const {
+        SimplerTask task = task_after(MixedKernels(), nullptr, 0);
+        return api->submit_dummy_task(run, &task);
     }
 
   protected:
-    int64_t submit_after(const SimplerOrchestrationApi *api, SimplerRun *run, MixedKernels kernels,
-                         const int64_t *deps, uint32_t dep_count) const {
+    SimplerTask task_after(MixedKernels kernels, const int64_t *deps, uint32_t dep_count) const {
         SimplerTask task = task_;
-        task.struct_size = sizeof(SimplerTask);
         task.aic = kernels.aic;
         task.aiv0 = kernels.aiv0;
         task.aiv1 = kernels.aiv1;
@@ -65,7 +80,7 @@ class L0TaskArgs {
         task.scalar_count = scalar_count_;
         task.deps = deps;
         task.dep_count = dep_count;
-        return api->submit_task(run, &task);
+        return task;
     }
 
   private:
@@ -77,7 +92,7 @@ class L0TaskArgs {
         arg_count_++;
     }
 
-    SimplerTask task_ = {};
+    SimplerTask task_ = simpler_task(nullptr, 0);
     SimplerTaskArg args_[SIMPLER_TASK_TENSORS_MAX] = {};
     uint64_t scalars_[SIMPLER_TASK_SCALARS_MAX] = {};
     uint32_t arg_count_ = 0;
@@ -94,6 +109,9 @@ template <uint32_t DepsMax = 16> class L0TaskArgsWithDeps : private L0TaskArgs {
     using L0TaskArgs::add_output_existing;
     using L0TaskArgs::add_scalar;
     using L0TaskArgs::has_error;
+    using L0TaskArgs::set_block_count;
+    using L0TaskArgs::set_predicate;
+    using L0TaskArgs::set_sync_start;
     using L0TaskArgs::set_task_timing_slot;
     using L0TaskArgs::task_timing_slot;
 
@@ -107,7 +125,13 @@ template <uint32_t DepsMax = 16> class L0TaskArgsWithDeps : private L0TaskArgs {
     }
 
     int64_t submit(const SimplerOrchestrationApi *api, SimplerRun *run, MixedKernels kernels) const {
-        return submit_after(api, run, kernels, deps_, dep_count_);
+        SimplerTask task = task_after(kernels, deps_, dep_count_);
+        return api->submit_task(run, &task);
+    }
+
+    int64_t submit_dummy(const SimplerOrchestrationApi *api, SimplerRun *run) const {
+        SimplerTask task = task_after(MixedKernels(), deps_, dep_count_);
+        return api->submit_dummy_task(run, &task);
     }
 
   private:

@@ -34,6 +34,8 @@ use crate::orchestration::{Callable, ObjectTable};
 use crate::run::{GraphRuntime, schedulers};
 use crate::swimlane::RunTrack;
 
+pub(crate) use scheduler::OWN_CLUSTERS_MAX;
+
 /// The status of a thread that the executor does not expect, or that panicked; no code of RUNTIME §2.3 fits.
 const INTERNAL: i32 = -(code::EXPLICIT_FATAL as i32);
 
@@ -337,12 +339,16 @@ impl Thread<'_> {
 #[cfg(test)]
 mod tests {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
+    use std::sync::atomic::AtomicU64;
 
-    use simpler_platform::{LoadedObject, PlatformError, Registers};
+    use simpler_device_phase::TaskAttrs;
+    use simpler_platform::{Cond, CondState, DispatchPayload, LoadedObject, PlatformError, Registers};
     use simpler_relax::EventCount;
 
     use super::*;
     use crate::graph::Limits;
+    use crate::graph::builder::NewTask;
+    use crate::graph::fan::TaskKernels;
 
     /// An arena in host memory.
     struct Arena {
@@ -352,7 +358,7 @@ mod tests {
 
     impl Arena {
         fn new() -> Self {
-            let limits = Limits { window: 4, heap_bytes: 1024, argument_bytes: 1024, edges: 4 };
+            let limits = Limits { window: 256, heap_bytes: 1024, argument_bytes: 1024, edges: 4 };
             let layout = ArenaLayout::new(limits, Profile::a2a3sim().cores()).unwrap();
             // SAFETY: the size is not 0.
             let memory = unsafe { alloc_zeroed(Self::allocation(&layout)) };
@@ -431,6 +437,111 @@ mod tests {
         fn load_object(&self, _: &[u8], name: &str) -> Result<Box<dyn LoadedObject>, PlatformError> {
             Err(PlatformError::Load { what: name.to_owned(), why: "no loader".to_owned() })
         }
+    }
+
+    /// A device whose cores finish when they are told to.
+    #[derive(Default)]
+    struct Obedient {
+        event: EventCount,
+        /// The last value written, and the last that has finished, by core.
+        cores: [(AtomicU64, AtomicU64); 24],
+    }
+
+    impl Obedient {
+        /// The cores that run something, and what.
+        fn running(&self) -> Vec<usize> {
+            let runs = |(written, finished): &(AtomicU64, AtomicU64)| {
+                written.load(Ordering::Relaxed) != finished.load(Ordering::Relaxed)
+            };
+            (0..self.cores.len()).filter(|core| runs(&self.cores[*core])).collect()
+        }
+
+        fn finish(&self, core: usize) {
+            let (written, finished) = &self.cores[core];
+            finished.store(written.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    impl Registers for Obedient {
+        unsafe fn attach(&self, _: usize, _: usize, _: *const [DispatchPayload; 2]) {}
+        fn write_data_main_base(&self, core: usize, value: u64) {
+            self.cores[core].0.store(value, Ordering::Relaxed);
+        }
+        fn cond(&self, core: usize) -> Cond {
+            let dispatch = self.cores[core].1.load(Ordering::Relaxed);
+            let state = if dispatch == 0 { CondState::Idle } else { CondState::Fin };
+            Cond { state, dispatch }
+        }
+    }
+
+    impl Aicpu for Obedient {
+        fn cycles(&self) -> u64 {
+            0
+        }
+        fn cycles_after_reads(&self) -> u64 {
+            0
+        }
+        fn registers(&self) -> &dyn Registers {
+            self
+        }
+        fn invalidate(&self, _: DeviceAddr, _: usize) {}
+        fn event(&self, _: usize) -> &EventCount {
+            &self.event
+        }
+        fn load_object(&self, _: &[u8], name: &str) -> Result<Box<dyn LoadedObject>, PlatformError> {
+            Err(PlatformError::Load { what: name.to_owned(), why: "no loader".to_owned() })
+        }
+    }
+
+    /// Kernels of the tasks below, by place.
+    fn submit(builder: &mut Builder, graph: &Graph<'_>, kernels: [Option<u64>; 3]) -> u32 {
+        let mut new = NewTask {
+            kernels: TaskKernels::new(kernels),
+            blocks: 1,
+            arguments: &mut [],
+            scalars: &[],
+            deps: &[],
+            attrs: TaskAttrs::default(),
+            predicate: 0,
+        };
+        builder.submit(graph, &mut new).unwrap().task
+    }
+
+    #[test]
+    fn a_mix_task_gets_a_cluster_although_single_tasks_would_take_every_core() {
+        let arena = Arena::new();
+        let (program, aicpu) = (arena.program(), Obedient::default());
+        let stamper = PhaseStamper::nowhere();
+        let thread = Thread { run: &program, aicpu: &aicpu, index: 0, phases: stamper, stamper, track: None };
+        let graph = arena.graph();
+        graph.reset();
+        let mut builder = Builder::new();
+        let mut scheduler = scheduler::Scheduler::attach(&thread, graph);
+        for task in 0..200 {
+            submit(
+                &mut builder,
+                &graph,
+                if task % 3 == 0 { [Some(1), None, None] } else { [None, Some(2), None] },
+            );
+        }
+        scheduler.turn();
+        // Of eight clusters the first, fourth and seventh are this thread's.
+        let all = aicpu.running();
+        assert_eq!(all, [0, 3, 6, 8, 9, 14, 15, 20, 21]);
+        let mix = submit(&mut builder, &graph, [Some(3), Some(4), Some(4)]);
+        // One core after the other: each gets another single task, but for those of one cluster.
+        for turns in 1..=all.len() {
+            let core = all[turns - 1];
+            aicpu.finish(core);
+            scheduler.turn();
+            let runs_mix = |core: &usize| graph.running_on(*core).load(Ordering::Relaxed) == mix + 1;
+            let mixed: Vec<_> = aicpu.running().into_iter().filter(runs_mix).collect();
+            if !mixed.is_empty() {
+                assert_eq!((turns, mixed), (all.len(), vec![6, 20, 21]));
+                return;
+            }
+        }
+        panic!("no cluster became free");
     }
 
     #[test]

@@ -4,13 +4,12 @@ use std::sync::atomic::Ordering;
 
 use simpler_device_phase::{Phase, cycles_to_ns};
 use simpler_host_log::log_timing;
-use simpler_kernel_abi::CoreKind;
 use simpler_swimlane::{ScopeSink, SimplerPhaseRecorder};
 
 use super::{Gate, GateGuard, ORCH_PROFILING, OrchestratorState, Thread, watchdog};
 use crate::code::{self, Stall};
-use crate::graph::GraphError;
 use crate::graph::arena::Graph;
+use crate::graph::{GraphError, Shape};
 use crate::operations::invalid;
 use crate::orchestration::{self, Drain, Orchestration, SubmitTrack, chip_args};
 
@@ -153,8 +152,8 @@ fn report(thread: &Thread<'_>, graph: &Graph<'_>, error: &GraphError) {
 
 /// The schedulers drain the graph while it is filled.
 impl Drain for Thread<'_> {
-    fn ready(&self, graph: &Graph<'_>, kind: CoreKind) {
-        let idle = graph.idle_schedulers(kind as usize);
+    fn ready(&self, graph: &Graph<'_>, shape: Shape) {
+        let idle = graph.idle_schedulers(shape);
         // With no idle core nobody needs a bell: a scheduler that gets one looks at the queue first.
         if idle != 0 {
             self.aicpu.event(idle.trailing_zeros() as usize).notify_one();

@@ -17,12 +17,26 @@ use simpler_swimlane::{AicoreTask, AicpuTask, SchedKind, SchedPhase, Writer};
 use super::watchdog::{self, Watchdog};
 use super::{SCHED_PROFILING, Thread};
 use crate::code;
-use crate::graph::CORE_KINDS;
-use crate::graph::arena::Graph;
+use crate::graph::arena::{Graph, TOGETHER};
+use crate::graph::fan::{PLACES, TaskWork};
+use crate::graph::{SHAPES, Shape};
 use crate::orchestration::CORES_PER_CLUSTER;
 
-/// Cores of one scheduler: a word of bits.
-const OWN_CORES_MAX: usize = u64::BITS as usize;
+/// Clusters of one scheduler: their cores are bits of one word. More than an a5 has (RUNTIME §1.5).
+pub(crate) const OWN_CLUSTERS_MAX: usize = u128::BITS as usize / PLACES;
+/// The first place of every cluster.
+const AIC_BITS: u128 = {
+    let (mut bits, mut cluster) = (0, 0);
+    while cluster < OWN_CLUSTERS_MAX {
+        bits |= 1 << (cluster * PLACES);
+        cluster += 1;
+    }
+    bits
+};
+/// All places of a cluster.
+const CLUSTER: u128 = (1 << PLACES) - 1;
+/// Shapes in the order in which they get cores: what needs most comes first.
+const DISPATCH_ORDER: [Shape; SHAPES.len()] = [Shape::Mix, Shape::Aic, Shape::Aiv];
 
 /// Prepares the cores' records for the handshake, and forgets how the last run failed. The leader, before anybody
 /// attaches or can fail this run.
@@ -34,17 +48,18 @@ pub(super) fn prepare_cores(graph: &Graph<'_>) {
     }
 }
 
-/// A core of this scheduler.
+/// A core of this scheduler. Its index among them is its cluster's, times the places, plus its place.
 #[derive(Clone, Copy)]
 struct OwnCore {
     core: usize,
-    kind: usize,
     payloads: *mut [DispatchPayload; 2],
     /// The last DATA_MAIN_BASE value; its parity selects the payload.
     sequence: u64,
     task: u32,
     /// Of that task.
     attrs: TaskAttrs,
+    /// That task has more parts than the one that this core runs.
+    shares: bool,
     /// When it was dispatched, if that is recorded.
     dispatched: u64,
 }
@@ -67,9 +82,17 @@ pub(super) struct Scheduler<'a> {
     thread: &'a Thread<'a>,
     graph: Graph<'a>,
     cores: Vec<OwnCore>,
-    /// Per kind, the idle cores, by bit.
-    idle: [u64; CORE_KINDS.len()],
-    running: u64,
+    /// Cores by bit: idle ones, and those that run something. What is neither is held for a task that gathers.
+    idle: u128,
+    running: u128,
+    /// A cluster that takes nothing but a MIX task: the last, while one waits and none is idle as a whole.
+    reserved: u128,
+    /// The shapes that this thread has told others it has cores for.
+    told_idle: [bool; SHAPES.len()],
+    /// First cores and blocks that are held for the task that gathers.
+    held: Vec<(usize, u32)>,
+    /// Tasks without kernels that wait for nothing any more.
+    dummies: Vec<u32>,
     /// One a core where tasks are recorded, else none.
     tracks: Vec<CoreTrack<'a>>,
     /// Where this thread's phases are recorded, if they are.
@@ -88,8 +111,12 @@ impl<'a> Scheduler<'a> {
             thread,
             graph,
             cores: Vec::new(),
-            idle: [0; 2],
+            idle: 0,
             running: 0,
+            reserved: 0,
+            told_idle: [false; SHAPES.len()],
+            held: Vec::new(),
+            dummies: Vec::new(),
             tracks: Vec::new(),
             phase_track: None,
             loops: 0,
@@ -98,21 +125,18 @@ impl<'a> Scheduler<'a> {
         // SAFETY: this thread's own pool, of which it makes one writer.
         scheduler.phase_track = thread.track.and_then(|track| unsafe { track.thread_writer() });
         for cluster in (thread.index..clusters).step_by(schedulers) {
-            scheduler.attach_core(cluster, 0);
             // AICs are numbered first, then the AIVs in pairs.
             let pair = CORES_PER_CLUSTER[1] as usize;
+            scheduler.attach_core(cluster);
             for aiv in 0..pair {
-                scheduler.attach_core(clusters + cluster * pair + aiv, 1);
+                scheduler.attach_core(clusters + cluster * pair + aiv);
             }
         }
+        scheduler.idle = 1_u128.unbounded_shl(scheduler.cores.len() as u32).wrapping_sub(1);
         scheduler
     }
 
-    fn attach_core(&mut self, core: usize, kind: usize) {
-        let own = self.cores.len();
-        if own == OWN_CORES_MAX {
-            return;
-        }
+    fn attach_core(&mut self, core: usize) {
         let registers = self.thread.aicpu.registers();
         let payloads = self.graph.payloads(core);
         // SAFETY: the payloads are in the arena, which stays until the launch was waited for; only this thread
@@ -122,14 +146,13 @@ impl<'a> Scheduler<'a> {
         let sequence = registers.cond(core).dispatch;
         self.cores.push(OwnCore {
             core,
-            kind,
             payloads,
             sequence,
             task: 0,
             attrs: TaskAttrs::default(),
+            shares: false,
             dispatched: 0,
         });
-        self.idle[kind] |= 1 << own;
         if let Some(track) = self.thread.track {
             // SAFETY: the core was attached by this thread, which makes one writer of each of its pools.
             let aicore = unsafe { track.core_writer(core) };
@@ -165,9 +188,7 @@ impl<'a> Scheduler<'a> {
         if run.gates.scheduling.fetch_add(1, Ordering::Release) == 0 {
             aicpu.event(self.thread.leader()).notify_one();
         }
-        for kind in 0..CORE_KINDS.len() {
-            self.graph.set_idle(kind, index, self.idle[kind] != 0);
-        }
+        self.tell_idle(true);
         let event = aicpu.event(index);
         // FIN is expected soon while a kernel runs. Who has nothing running is rung when it is needed, and would only
         // take turns on a CPU that a kernel could have; the first scheduler is the first to be rung.
@@ -178,15 +199,7 @@ impl<'a> Scheduler<'a> {
             if self.graph.is_fatal() {
                 return 0;
             }
-            let began = self.phase_began();
-            let completed = self.poll_cores();
-            let began = self.phase_ended(began, SchedKind::Complete, completed, Pops::default());
-            let pops = self.dispatch_ready(completed != 0);
-            self.phase_ended(began, SchedKind::Dispatch, pops.hits, pops);
-            if SCHED_PROFILING || self.phase_track.is_some() {
-                self.loops += 1;
-            }
-            if completed != 0 || pops.hits != 0 {
+            if self.turn() {
                 relax.reset();
                 idle.reset();
                 // Nobody rings this thread for what it did itself, such as the last completion.
@@ -201,6 +214,24 @@ impl<'a> Scheduler<'a> {
             let wait = if self.running == 0 && index != 0 { &mut idle } else { &mut relax };
             wait.wait(event, seen);
         }
+    }
+
+    /// Deals with what has finished and what is ready; whether there was anything.
+    pub(super) fn turn(&mut self) -> bool {
+        let began = self.phase_began();
+        let completed = self.poll_cores();
+        if completed != 0 {
+            self.tell_idle(true);
+        }
+        let began = self.phase_ended(began, SchedKind::Complete, completed, Pops::default());
+        let gathered = self.gather();
+        let began = self.phase_ended(began, SchedKind::Drain, gathered, Pops::default());
+        let pops = self.dispatch_ready(completed != 0 || gathered != 0);
+        self.phase_ended(began, SchedKind::Dispatch, pops.hits, pops);
+        if SCHED_PROFILING || self.phase_track.is_some() {
+            self.loops += 1;
+        }
+        completed != 0 || gathered != 0 || pops.hits != 0
     }
 
     /// The start of a phase, and the lengths of the ready queues at it; None where phases are not recorded.
@@ -236,7 +267,25 @@ impl<'a> Scheduler<'a> {
         Some((end, depths_at_end))
     }
 
-    /// How many tasks wait for a core, by kind.
+    /// Records that a task without kernels, or one that its predicate skipped, has finished.
+    fn finished_without_core(&self, kind: SchedKind, task: u32) {
+        let Some(track) = &self.phase_track else { return };
+        let (now, depths) = (self.thread.cycles(), self.depths());
+        // What is lost was counted in the pool.
+        track.append(SchedPhase {
+            start: now,
+            end: now,
+            loop_iter: self.loops as u32,
+            kind: kind as u32,
+            tasks: 1,
+            detail: SchedPhase::task(task.into()),
+            depths_at_start: depths,
+            depths_at_end: depths,
+            ..SchedPhase::default()
+        });
+    }
+
+    /// How many tasks wait for cores, by shape.
     fn depths(&self) -> [i16; 3] {
         let mut depths = [0; 3];
         for (depth, queue) in depths.iter_mut().zip(&self.graph.ready) {
@@ -245,7 +294,7 @@ impl<'a> Scheduler<'a> {
         depths
     }
 
-    /// Completes what has finished; how much had.
+    /// Deals with what has finished on its cores; on how many something had.
     fn poll_cores(&mut self) -> u32 {
         let registers = self.thread.aicpu.registers();
         let before = self.running;
@@ -263,7 +312,7 @@ impl<'a> Scheduler<'a> {
     }
 
     fn complete(&mut self, own: usize) {
-        let OwnCore { core, kind, task, attrs, dispatched, sequence, .. } = self.cores[own];
+        let OwnCore { core, task, attrs, shares, dispatched, sequence, .. } = self.cores[own];
         // FIN was acquired just now, and nothing of the completion has been done (RUNTIME §4.5).
         if let Some(slot) = attrs.slot() {
             self.thread.stamper.task_finished(slot, self.thread.aicpu.cycles_after_reads());
@@ -282,63 +331,219 @@ impl<'a> Scheduler<'a> {
         let graph = self.graph;
         // ORDERING: Relaxed: a number for a message.
         graph.running_on(core).store(0, Ordering::Relaxed);
-        graph.tasks.complete(task, |successor| graph.push_ready(successor));
         self.running &= !(1 << own);
-        if self.idle[kind] == 0 {
-            graph.set_idle(kind, self.thread.index, true);
+        self.idle |= 1 << own;
+        if !shares || graph.tasks.slot(task).finish_part() {
+            self.finish_task(task);
         }
-        self.idle[kind] |= 1 << own;
-        graph.count_completed();
+    }
+
+    /// Completes a task that has finished, and those without kernels that waited for nothing else.
+    fn finish_task(&mut self, task: u32) {
+        let graph = self.graph;
+        let mut finished = Some(task);
+        while let Some(task) = finished {
+            let dummies = &mut self.dummies;
+            graph.tasks.complete(task, |successor| {
+                let work = graph.tasks.slot(successor).work();
+                match work.kernels.shape() {
+                    Some(shape) => graph.push_ready(successor, shape, work.starts_together()),
+                    None => dummies.push(successor),
+                }
+            });
+            graph.count_completed();
+            finished = self.dummies.pop();
+            if let Some(dummy) = finished {
+                self.finished_without_core(SchedKind::DummyTask, dummy);
+            }
+        }
         if graph.is_drained() {
             self.thread.ring_others();
         }
     }
 
-    /// Gives ready tasks to idle cores; how many, and how often there was a core and no task. `pushed`: this thread may have made tasks ready.
-    fn dispatch_ready(&mut self, pushed: bool) -> Pops {
+    /// The idle cores of a shape, or for a MIX task the first cores of idle clusters.
+    fn units(&self, shape: Shape) -> u128 {
+        let idle = self.idle;
+        match shape {
+            Shape::Aic => idle & AIC_BITS & !self.reserved,
+            Shape::Aiv => idle & !AIC_BITS & !self.reserved,
+            Shape::Mix => idle & idle >> 1 & idle >> 2 & AIC_BITS,
+        }
+    }
+
+    /// While a MIX task waits and no cluster is idle as a whole, the last cluster takes nothing else, or cores that
+    /// become idle one by one would never make one.
+    fn reserve(&mut self) {
+        let waits = self.units(Shape::Mix) == 0 && !self.graph.ready[Shape::Mix as usize].is_empty();
+        let last = self.cores.len().saturating_sub(PLACES);
+        self.reserved = if waits { CLUSTER << last } else { 0 };
+    }
+
+    /// Tells others of the shapes that this thread has cores for now and had none before, or the other way round; which
+    /// they are.
+    fn tell_idle(&mut self, idle: bool) -> [bool; SHAPES.len()] {
+        SHAPES.map(|shape| {
+            let told = self.told_idle[shape as usize];
+            let changed = told != idle && (self.units(shape) != 0) == idle;
+            if changed {
+                self.told_idle[shape as usize] = idle;
+                self.graph.set_idle(shape, self.thread.index, idle);
+            }
+            changed
+        })
+    }
+
+    /// Gives ready tasks to idle cores; how many, and how often there was a core and no task. None while a task gathers
+    /// cores. `changed`: this thread may have made tasks ready, or has given cores away.
+    fn dispatch_ready(&mut self, changed: bool) -> Pops {
         let mut pops = Pops::default();
-        for kind in 0..CORE_KINDS.len() {
-            let mut dispatched = false;
-            while self.idle[kind] != 0 {
-                let Some(task) = self.graph.ready[kind].pop() else {
+        if self.graph.control().gathering.state().is_some_and(|(_, unclaimed)| unclaimed != 0) {
+            return pops;
+        }
+        let before = self.reserved;
+        self.reserve();
+        if self.reserved != before {
+            self.tell_idle(true);
+        }
+        let mut dispatched = [false; SHAPES.len()];
+        for shape in DISPATCH_ORDER {
+            while self.units(shape) != 0 {
+                let Some(task) = self.graph.ready[shape as usize].pop() else {
                     pops.misses += 1;
                     break;
                 };
-                self.dispatch(kind, task);
+                self.dispatch(shape, task);
                 pops.hits += 1;
-                dispatched = true;
+                dispatched[shape as usize] = true;
             }
-            if self.idle[kind] == 0 {
-                if dispatched {
-                    self.graph.set_idle(kind, self.thread.index, false);
-                }
-                if (dispatched || pushed) && !self.graph.ready[kind].is_empty() {
-                    self.pass_on(kind);
-                }
+        }
+        if pops.hits == 0 && !changed && self.reserved == before {
+            return pops;
+        }
+        let lost = self.tell_idle(false);
+        for shape in SHAPES {
+            let look = changed || dispatched[shape as usize] || lost[shape as usize];
+            if look && self.units(shape) == 0 && !self.graph.ready[shape as usize].is_empty() {
+                self.pass_on(shape);
             }
         }
         pops
     }
 
-    /// Rings another scheduler that has an idle core of a kind.
-    fn pass_on(&self, kind: usize) {
-        let others = self.graph.idle_schedulers(kind) & !(1 << self.thread.index);
+    /// Rings another scheduler that has idle cores for a shape.
+    fn pass_on(&self, shape: Shape) {
+        let others = self.graph.idle_schedulers(shape) & !(1 << self.thread.index);
         if others != 0 {
             self.thread.aicpu.event(others.trailing_zeros() as usize).notify_one();
         }
     }
 
-    fn dispatch(&mut self, kind: usize, task: u32) {
-        let own = self.idle[kind].trailing_zeros() as usize;
-        self.idle[kind] &= !(1 << own);
-        self.running |= 1 << own;
+    /// Starts as many blocks of a task as there are cores for, or skips it if its predicate says so.
+    fn dispatch(&mut self, shape: Shape, task: u32) {
+        let slot = self.graph.tasks.slot(task);
+        let (work, first) = (slot.work(), slot.next_block());
+        if first == 0 && !self.begins(task, &work) {
+            return;
+        }
+        let end = work.blocks.min(first + self.units(shape).count_ones());
+        // The rest goes back before these start, so that others take part at once.
+        if end < work.blocks {
+            slot.set_next_block(end);
+            self.graph.push_ready(task, shape, false);
+        }
+        for block in first..end {
+            let unit = self.units(shape).trailing_zeros() as usize;
+            self.idle &= !taken(&work, unit);
+            self.start_block(task, &work, unit, block);
+        }
+    }
+
+    /// Whether a task that nobody has begun runs at all; one that does not is finished.
+    fn begins(&mut self, task: u32, work: &TaskWork) -> bool {
+        if !self.graph.predicate_holds(work) {
+            self.finished_without_core(SchedKind::PredicatedSkip, task);
+            self.finish_task(task);
+            return false;
+        }
         if SCHED_PROFILING {
             self.scheduled += 1;
         }
+        true
+    }
+
+    /// Gives what is idle to the task that gathers, and starts what is held for it once nothing is missing; how many
+    /// blocks were claimed or started. Where none gathers, the next one begins.
+    fn gather(&mut self) -> u32 {
+        let graph = self.graph;
+        let gathering = &graph.control().gathering;
+        let mut blocks = 0;
+        if gathering.state().is_none() && !graph.ready[TOGETHER].is_empty() && gathering.open() {
+            blocks += u32::from(self.begin_gathering());
+        }
+        let Some((task, _)) = gathering.state() else { return blocks };
+        let work = graph.tasks.slot(task).work();
+        let Some(shape) = work.kernels.shape() else { return blocks };
+        self.reserved = 0;
+        if let Some(claimed) = gathering.claim(task, self.units(shape).count_ones()) {
+            if claimed.start == 0 {
+                // They have what is missing, or may go on.
+                self.thread.ring_others();
+            }
+            for block in claimed {
+                let unit = self.units(shape).trailing_zeros() as usize;
+                self.idle &= !taken(&work, unit);
+                self.held.push((unit, block));
+                blocks += 1;
+            }
+        }
+        // What is held is for this task, which cannot end before it.
+        if !self.held.is_empty() && gathering.state().is_some_and(|(_, unclaimed)| unclaimed == 0) {
+            let held = std::mem::take(&mut self.held);
+            for (unit, block) in &held {
+                self.start_block(task, &work, *unit, *block);
+            }
+            gathering.dispatched(held.len() as u32);
+            blocks += held.len() as u32;
+        }
+        blocks
+    }
+
+    /// Lets the next task gather, or nobody; whether there was one.
+    fn begin_gathering(&mut self) -> bool {
+        let gathering = &self.graph.control().gathering;
+        let Some(task) = self.graph.ready[TOGETHER].pop() else {
+            gathering.close();
+            return false;
+        };
         let work = self.graph.tasks.slot(task).work();
+        if self.begins(task, &work) {
+            gathering.begin(task, work.blocks);
+            self.thread.ring_others();
+        } else {
+            gathering.close();
+        }
+        true
+    }
+
+    /// Starts a block on the cores of a unit.
+    fn start_block(&mut self, task: u32, work: &TaskWork, unit: usize, block: u32) {
+        if work.kernels.shape() != Some(Shape::Mix) {
+            return self.start(task, work, unit, work.kernels.only(), block);
+        }
+        for place in 0..PLACES {
+            if let Some(kernel) = work.kernels.at(place) {
+                self.start(task, work, unit + place, kernel, block);
+            }
+        }
+    }
+
+    fn start(&mut self, task: u32, work: &TaskWork, own: usize, kernel: u64, block: u32) {
+        self.running |= 1 << own;
         let core = &mut self.cores[own];
         core.task = task;
         core.attrs = work.attrs;
+        core.shares = work.parts() != 1;
         core.sequence += 1;
         // ORDERING: Relaxed: a number for a message.
         self.graph.running_on(core.core).store(task + 1, Ordering::Relaxed);
@@ -349,7 +554,7 @@ impl<'a> Scheduler<'a> {
             aicore.reserve(AicoreTask { token, reg_task_id, ..AicoreTask::default() })
         });
         let record = record.map_or(0, |record| record.expose_provenance() as u64);
-        let payload = DispatchPayload { kernel: work.kernel, args: self.graph.kernel_args(&work), record };
+        let payload = DispatchPayload { kernel, args: self.graph.kernel_args(work, block), record };
         let target = core.payloads.cast::<DispatchPayload>().wrapping_add((core.sequence & 1) as usize);
         // SAFETY: one of the two payloads of a core that this thread owns; the core is idle, so it reads neither
         // until the write of DATA_MAIN_BASE below.
@@ -361,7 +566,12 @@ impl<'a> Scheduler<'a> {
         if self.tracks.get(own).is_some_and(|track| track.aicpu.is_some()) {
             core.dispatched = self.thread.cycles();
         }
-        self.thread.aicpu.registers().write_data_main_base(core.core, core.sequence);
+        let registers = self.thread.aicpu.registers();
+        if work.runs_together() {
+            registers.write_data_main_base_together(core.core, core.sequence);
+        } else {
+            registers.write_data_main_base(core.core, core.sequence);
+        }
     }
 
     fn time_out(&self) -> i32 {
@@ -410,4 +620,10 @@ impl<'a> Scheduler<'a> {
             relax.wait(event, seen);
         }
     }
+}
+
+/// The cores of this thread that a block takes when it starts at `unit`: of a cluster those that it has kernels for.
+fn taken(work: &TaskWork, unit: usize) -> u128 {
+    let places = if work.kernels.shape() == Some(Shape::Mix) { work.kernels.places() } else { 1 };
+    u128::from(places) << unit
 }

@@ -7,7 +7,6 @@ use simpler_relax::Deadline;
 
 use super::RunProgram;
 use crate::code::Stall;
-use crate::graph::CORE_KINDS;
 use crate::graph::arena::Graph;
 use crate::sync::Ordering;
 
@@ -53,7 +52,7 @@ pub(super) fn diagnose(run: &RunProgram, graph: &Graph<'_>) -> (Stall, String) {
     if tasks.named != 0 {
         return (Stall::Running, tasks.text);
     }
-    let ready = CORE_KINDS.iter().filter(|kind| !graph.ready[**kind as usize].is_empty()).count();
+    let ready = graph.ready.iter().filter(|queue| !queue.is_empty()).count();
     for task in 0..graph.submitted() {
         let waiting_for = graph.tasks.slot(task).waiting_for();
         if waiting_for != 0 {
@@ -64,7 +63,7 @@ pub(super) fn diagnose(run: &RunProgram, graph: &Graph<'_>) -> (Stall, String) {
         (0, 0, false) => (Stall::Orchestrator, "the orchestration neither submits nor ends".to_owned()),
         (0, 0, true) => (Stall::Unknown, "no task is running, ready or waiting".to_owned()),
         (0, _, _) => (Stall::Waiting, tasks.text),
-        (kinds, _, _) => (Stall::Ready, format!("the ready queues of {kinds} core kinds are not empty")),
+        (queues, _, _) => (Stall::Ready, format!("{queues} ready queues are not empty")),
     }
 }
 
@@ -113,9 +112,12 @@ impl Tasks {
             }
             return;
         }
-        let value = graph.tasks.slot(task).work().kernel;
-        let kernel = run.callable.kernels.iter().find(|kernel| kernel.value == value);
-        let name = kernel.map_or("unknown", |kernel| &kernel.name);
+        let kernels = graph.tasks.slot(task).work().kernels;
+        let names = kernels.iter().map(|value| {
+            let kernel = run.callable.kernels.iter().find(|kernel| kernel.value == value);
+            kernel.map_or("unknown", |kernel| &kernel.name)
+        });
+        let name = if kernels.count() == 0 { "no kernel" } else { &names.collect::<Vec<_>>().join("+") };
         let comma = if self.named == 1 { "" } else { ", " };
         // Writing to a String cannot fail.
         let _ = write!(self.text, "{comma}task {task} ({name}){what}");

@@ -8,18 +8,24 @@
 use std::mem::{align_of, offset_of, size_of};
 use std::ops::Range;
 
+use simpler_device_phase::TaskAttrs;
 use simpler_kernel_abi::{SimplerKernelArgs, SimplerTensor};
 use simpler_platform::DispatchPayload;
 
 use super::fan::{Edge, TaskSlot, TaskWork, Tasks};
+use super::gathering::Gathering;
 use super::ready::{ReadyCell, ReadyCursor, ReadyQueue};
-use super::{CORE_KINDS, GraphError, Limits, OUTPUT_ALIGNMENT};
+use super::{GraphError, Limits, OUTPUT_ALIGNMENT, SHAPES, Shape};
 use crate::code;
 use crate::hid::fnv1a;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// First word of every arena.
 const MAGIC: u64 = 0x6172_656e_6173_696d;
+/// One queue a shape, then the one of tasks whose blocks start together.
+pub(crate) const QUEUES: usize = SHAPES.len() + 1;
+/// The queue of tasks whose blocks start together.
+pub(crate) const TOGETHER: usize = SHAPES.len();
 /// Every part begins on a cache line of its own.
 const PART_ALIGNMENT: usize = 64;
 /// Longest error text.
@@ -124,8 +130,10 @@ pub struct Control {
     completed: Padded,
     /// Non-zero once the run has failed.
     fatal: Padded,
-    /// Per core kind, the set of schedulers that have an idle core.
-    idle: [Padded; CORE_KINDS.len()],
+    /// Per shape, the set of schedulers that have idle cores for it.
+    idle: [Padded; SHAPES.len()],
+    /// The task that gathers cores so that all its blocks start together.
+    pub(crate) gathering: Gathering,
     /// The orchestrator's error.
     pub(crate) orchestrator_error: ErrorCell,
     /// The schedulers' error.
@@ -196,10 +204,9 @@ impl ArenaLayout {
             start
         };
         let window = limits.window as usize;
-        let kinds = CORE_KINDS.len();
         let core_records = part(cores * size_of::<CoreRecord>(), PART_ALIGNMENT);
-        let cursors = part(kinds * 2 * size_of::<ReadyCursor>(), PART_ALIGNMENT);
-        let cells = part(kinds * window * size_of::<ReadyCell>(), PART_ALIGNMENT);
+        let cursors = part(QUEUES * 2 * size_of::<ReadyCursor>(), PART_ALIGNMENT);
+        let cells = part(QUEUES * window * size_of::<ReadyCell>(), PART_ALIGNMENT);
         let slots = part(window * size_of::<TaskSlot>(), PART_ALIGNMENT);
         let edges = part(limits.edges as usize * size_of::<Edge>(), PART_ALIGNMENT);
         let arguments = part(limits.argument_bytes as usize, PART_ALIGNMENT);
@@ -253,7 +260,7 @@ impl ArenaLayout {
         let mut word = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
         word(offset_of!(Control, magic), &MAGIC.to_le_bytes());
         word(offset_of!(Control, key), &self.key().to_le_bytes());
-        for queue in 0..CORE_KINDS.len() {
+        for queue in 0..QUEUES {
             for index in 0..self.limits.window {
                 let cell = self.cells + (queue * self.limits.window as usize + index as usize) * 8;
                 word(cell, &index.to_le_bytes());
@@ -295,8 +302,8 @@ const _: () = assert!(align_of::<Control>() <= PART_ALIGNMENT && ERROR_TEXT_BYTE
 pub struct Graph<'m> {
     /// Slots and edges.
     pub tasks: Tasks<'m>,
-    /// One queue per core kind.
-    pub ready: [ReadyQueue<'m>; CORE_KINDS.len()],
+    /// One queue per shape, and the one of tasks whose blocks start together.
+    pub ready: [ReadyQueue<'m>; QUEUES],
     control: &'m Control,
     core_records: *const CoreRecord,
     cores: usize,
@@ -346,23 +353,22 @@ impl<'m> Graph<'m> {
             return None;
         }
         let window = layout.limits.window as usize;
-        let kinds = CORE_KINDS.len();
         // SAFETY: the layout puts `window` slots there.
         let slots = unsafe { part(start, layout.slots, window) };
         // SAFETY: the layout puts this many edges there.
         let edges = unsafe { part(start, layout.edges, layout.limits.edges as usize) };
         // SAFETY: the layout puts two cursors a queue there.
-        let cursors: &[ReadyCursor] = unsafe { part(start, layout.cursors, kinds * 2) };
+        let cursors: &[ReadyCursor] = unsafe { part(start, layout.cursors, QUEUES * 2) };
         // SAFETY: the layout puts `window` cells a queue there.
-        let cells: &[ReadyCell] = unsafe { part(start, layout.cells, kinds * window) };
-        let queue = |kind: usize| ReadyQueue {
-            cells: &cells[kind * window..(kind + 1) * window],
-            pushed: &cursors[kind * 2],
-            popped: &cursors[kind * 2 + 1],
+        let cells: &[ReadyCell] = unsafe { part(start, layout.cells, QUEUES * window) };
+        let queue = |index: usize| ReadyQueue {
+            cells: &cells[index * window..(index + 1) * window],
+            pushed: &cursors[index * 2],
+            popped: &cursors[index * 2 + 1],
         };
         Some(Self {
             tasks: Tasks { slots, edges },
-            ready: [queue(0), queue(1)],
+            ready: std::array::from_fn(queue),
             control,
             core_records: start.wrapping_add(layout.core_records).cast_const().cast(),
             cores: layout.cores,
@@ -388,6 +394,7 @@ impl<'m> Graph<'m> {
         for word in &control.idle {
             word.0.store(0, Ordering::Relaxed);
         }
+        control.gathering.close();
     }
 
     /// Takes back that the last run failed, and why. Apart from [`Graph::reset`], and before anybody can fail the
@@ -467,20 +474,21 @@ impl<'m> Graph<'m> {
         self.control
     }
 
-    /// Makes a task available to schedulers.
+    /// Makes a task with kernels available to schedulers, or puts it back.
     ///
     /// # Panics
-    /// When the queue is full, which cannot be: it has a cell for each task of the window.
+    /// When the queue is full, which cannot be: it has a cell for each task of the window, and a task is in it at most
+    /// once.
     #[inline]
-    pub(crate) fn push_ready(&self, task: u32) {
-        let kind = self.tasks.slot(task).work().kind as usize;
-        assert!(self.ready[kind].push(task), "a ready queue has a cell for every task");
+    pub(crate) fn push_ready(&self, task: u32, shape: Shape, starts_together: bool) {
+        let queue = if starts_together { TOGETHER } else { shape as usize };
+        assert!(self.ready[queue].push(task), "a ready queue has a cell for every task");
     }
 
-    /// Notes that a scheduler has an idle core of a kind, or none any more.
+    /// Notes that a scheduler has idle cores for a shape, or none any more.
     #[inline]
-    pub(crate) fn set_idle(&self, kind: usize, scheduler: usize, idle: bool) {
-        let word = &self.control.idle[kind].0;
+    pub(crate) fn set_idle(&self, shape: Shape, scheduler: usize, idle: bool) {
+        let word = &self.control.idle[shape as usize].0;
         if idle {
             // ORDERING: SeqCst: see `idle_schedulers`.
             word.fetch_or(1 << scheduler, Ordering::SeqCst);
@@ -494,18 +502,18 @@ impl<'m> Graph<'m> {
         }
     }
 
-    /// The schedulers that have an idle core of a kind, by bit. For who has just pushed a task of that kind.
+    /// The schedulers that have idle cores for a shape, by bit. For who has just pushed a task of that shape.
     ///
     /// A pusher pushes, then looks here; a scheduler sets or clears its bit, then looks at the queue. Both have a
     /// SeqCst fence between the two, so that one of them sees the other: who sets the bit finds the task or is rung
     /// for it, and a pusher that rings one whose bit is about to go has pushed early enough for that one to find the
     /// task after the clearing and to pass it on. So no task waits next to an idle core.
     #[inline]
-    pub(crate) fn idle_schedulers(&self, kind: usize) -> u32 {
+    pub(crate) fn idle_schedulers(&self, shape: Shape) -> u32 {
         // ORDERING: SeqCst: see above.
         fence(Ordering::SeqCst);
         // ORDERING: SeqCst: see above.
-        self.control.idle[kind].0.load(Ordering::SeqCst)
+        self.control.idle[shape as usize].0.load(Ordering::SeqCst)
     }
 
     /// A core's two payloads, for the handshake.
@@ -569,9 +577,9 @@ impl<'m> Graph<'m> {
         unsafe { std::ptr::copy_nonoverlapping(scalars.as_ptr(), values, scalars.len()) };
     }
 
-    /// The arguments of a task, as its kernel receives them. Valid until the next run resets the graph.
+    /// The arguments of a block of a task, as its kernels receive them. Valid until the next run resets the graph.
     #[inline]
-    pub fn kernel_args(&self, work: &TaskWork) -> SimplerKernelArgs {
+    pub fn kernel_args(&self, work: &TaskWork, block: u32) -> SimplerKernelArgs {
         let pointers: *const *const SimplerTensor =
             self.arguments.wrapping_add(work.arguments as usize).cast_const().cast();
         let views: *const SimplerTensor = pointers.wrapping_add(work.tensors.into()).cast();
@@ -580,9 +588,26 @@ impl<'m> Graph<'m> {
             scalars: views.wrapping_add(work.tensors.into()).cast(),
             tensor_count: work.tensors.into(),
             scalar_count: work.scalars.into(),
-            block_index: 0,
-            block_count: 1,
+            block_index: block,
+            block_count: work.blocks,
         }
+    }
+
+    /// Whether the first word of a task's predicate says that it is to run. For who has the task, where it runs.
+    pub(crate) fn predicate_holds(&self, work: &TaskWork) -> bool {
+        if work.attrs.bits() & TaskAttrs::PREDICATE == 0 {
+            return true;
+        }
+        let views = self.kernel_args(work, 0).tensors;
+        let place = views.wrapping_add(work.predicate.into());
+        // SAFETY: the builder has checked that the task has this tensor, whose pointer the argument memory holds.
+        let view = unsafe { place.read() };
+        // SAFETY: it leads to the view behind it.
+        let view = unsafe { &*view };
+        let word = (view.addr + view.start_offset) as *const u32;
+        // SAFETY: the builder has checked that the view has a word inside its buffer; all that the task waits for is
+        // done, and what writes it afterwards waits for the task.
+        unsafe { word.read_unaligned() != 0 }
     }
 }
 
@@ -613,8 +638,8 @@ mod tests {
         let parts = [
             (0, size_of::<Control>()),
             (layout.core_records, 24 * size_of::<CoreRecord>()),
-            (layout.cursors, 4 * 64),
-            (layout.cells, 2 * 8 * 8),
+            (layout.cursors, 2 * QUEUES * 64),
+            (layout.cells, QUEUES * 8 * 8),
             (layout.slots, 8 * 64),
             (layout.edges, layout.limits.edges as usize * 8),
             (layout.arguments, layout.limits.argument_bytes as usize),

@@ -1,12 +1,12 @@
 //! The orchestrator's side of the graph: from a task's tensors to memory, dependencies and readiness.
 
 use simpler_device_phase::TaskAttrs;
-use simpler_kernel_abi::{ArgUse, CoreKind, SimplerTensor};
+use simpler_kernel_abi::{ArgUse, SimplerTensor};
 
 use super::arena::{Graph, argument_bytes_of};
-use super::fan::TaskWork;
+use super::fan::{TaskKernels, TaskWork};
 use super::regions::{Region, Regions, RegionsFull};
-use super::{GraphError, OUTPUT_ALIGNMENT, REGIONS_MAX};
+use super::{GraphError, OUTPUT_ALIGNMENT, REGIONS_MAX, Shape};
 use crate::code;
 
 /// One tensor of a task.
@@ -21,10 +21,10 @@ pub struct TaskArg {
 /// A task as it is submitted.
 #[derive(Debug)]
 pub struct NewTask<'t> {
-    /// The platform's value for the kernel.
-    pub kernel: u64,
-    /// The kind of core.
-    pub kind: CoreKind,
+    /// Its kernels; none makes it a dummy task.
+    pub kernels: TaskKernels,
+    /// How often it runs, 1 or more.
+    pub blocks: u32,
     /// Its tensors; outputs are allocated.
     pub arguments: &'t mut [TaskArg],
     /// Its scalars.
@@ -33,6 +33,8 @@ pub struct NewTask<'t> {
     pub deps: &'t [i64],
     /// How it is scheduled and timed.
     pub attrs: TaskAttrs,
+    /// The tensor whose first word is its predicate, if the attributes say that it has one.
+    pub predicate: u8,
 }
 
 /// What became of a task.
@@ -40,8 +42,8 @@ pub struct NewTask<'t> {
 pub struct Submitted {
     /// Its index, from 0 upwards.
     pub task: u32,
-    /// It waits for nothing, and is in the ready queue of its kind.
-    pub ready: bool,
+    /// It waits for nothing and is in a ready queue, from where a scheduler with cores for this shape can take it.
+    pub ready: Option<Shape>,
 }
 
 /// What the orchestrator alone knows of the graph it fills. One for many runs.
@@ -83,13 +85,14 @@ impl Builder {
         &self.predecessors
     }
 
-    /// Adds a task: allocates its outputs, finds out what it depends on, and makes it ready if nothing.
+    /// Adds a task: allocates its outputs, finds out what it depends on, and makes it ready if nothing; one without
+    /// kernels is then finished.
     ///
     /// # Errors
     /// When a limit of the run is reached or a tensor leaves its buffer. The graph then holds the tasks before, and
     /// the run must be failed.
-    pub fn submit(&mut self, graph: &Graph<'_>, new: NewTask<'_>) -> Result<Submitted, GraphError> {
-        let NewTask { kernel, kind, arguments, scalars, deps, attrs } = new;
+    pub fn submit(&mut self, graph: &Graph<'_>, new: &mut NewTask<'_>) -> Result<Submitted, GraphError> {
+        let NewTask { kernels, blocks, ref mut arguments, scalars, deps, attrs, predicate } = *new;
         let task = self.next_task;
         let window = graph.tasks.slots.len();
         if task as usize == window {
@@ -97,18 +100,20 @@ impl Builder {
             return Err(GraphError { code: code::FLOW_CONTROL, text });
         }
         self.allocate_outputs(graph, task, arguments)?;
+        check_predicate(task, arguments, attrs, predicate)?;
         let offset = self.reserve_arguments(graph, arguments.len(), scalars.len())?;
         graph.store_arguments(offset, arguments.iter().map(|argument| &argument.tensor), scalars);
         self.find_predecessors(task, arguments, deps)?;
 
         let predecessors = self.predecessors.len() as u32;
         let work = TaskWork {
-            kernel,
-            kind,
+            kernels,
             arguments: offset,
             tensors: arguments.len() as u8,
             scalars: scalars.len() as u8,
             attrs,
+            predicate,
+            blocks,
         };
         let slot = graph.tasks.slot(task);
         slot.prepare(&work, predecessors);
@@ -129,9 +134,17 @@ impl Builder {
         self.next_task += 1;
         // Before the task can complete: nobody may see more tasks completed than submitted.
         graph.set_submitted(self.next_task);
-        let ready = slot.arrive(met);
-        if ready {
-            graph.push_ready(task);
+        let mut ready = None;
+        if slot.arrive(met) {
+            ready = kernels.shape();
+            match ready {
+                Some(shape) => graph.push_ready(task, shape, work.starts_together()),
+                None => {
+                    // Nothing was linked to it yet.
+                    graph.tasks.complete(task, |_| ());
+                    graph.count_completed();
+                }
+            }
         }
         Ok(Submitted { task, ready })
     }
@@ -248,4 +261,26 @@ impl Builder {
         }
         Ok(())
     }
+}
+
+/// Whether a task's predicate is a word that is there when the task is ready.
+fn check_predicate(
+    task: u32,
+    arguments: &[TaskArg],
+    attrs: TaskAttrs,
+    predicate: u8,
+) -> Result<(), GraphError> {
+    if attrs.bits() & TaskAttrs::PREDICATE == 0 {
+        return Ok(());
+    }
+    let argument = arguments.get(usize::from(predicate));
+    let is_word = argument.is_some_and(|TaskArg { tensor, arg_use }| {
+        tensor.extent >= size_of::<u32>() as u64
+            && matches!(arg_use, ArgUse::Input | ArgUse::InOut | ArgUse::NoDep)
+    });
+    if is_word {
+        return Ok(());
+    }
+    let text = format!("task {task}: its predicate, tensor {predicate}, is no word that it reads");
+    Err(GraphError { code: code::INVALID_ARGUMENTS, text })
 }

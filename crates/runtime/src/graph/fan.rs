@@ -7,10 +7,14 @@
 //! compare-and-swap of the head. A completion swaps [`CLOSED`] in and walks what it got. A push that meets
 //! `CLOSED` knows that the predecessor has completed and links nothing. So every successor is counted down
 //! exactly once: by the walk, or by the orchestrator.
+//!
+//! A task runs in *parts*: each kernel of each block is one. Blocks are handed out by whoever has taken the task from a
+//! ready queue, which one scheduler at a time can have; parts are counted down as they finish, and the last completes
+//! the task.
 
 use simpler_device_phase::TaskAttrs;
-use simpler_kernel_abi::CoreKind;
 
+use super::Shape;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Head of a list without elements.
@@ -18,26 +22,97 @@ const EMPTY: u32 = 0;
 /// Head of the list of a completed task.
 pub const CLOSED: u32 = u32::MAX;
 
-/// What a scheduler needs of a task, and its two counts. One cache line; all zero is a valid slot.
+/// Places of a cluster: its AIC, its first AIV, its second.
+pub const PLACES: usize = 3;
+
+/// What a scheduler needs of a task, and its counts. One cache line; all zero is a valid slot.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct TaskSlot {
     waiting_for: AtomicU32,
     /// [`EMPTY`], [`CLOSED`], or the index of an edge plus one.
     successors: AtomicU32,
-    kernel: AtomicU64,
+    kernels: [AtomicU64; PLACES],
     arguments: AtomicU32,
-    /// Bits 0..8 tensors, 8..16 scalars, 16..24 core kind, 24.. attributes.
+    /// Bits 0..8 tensors, 8..16 scalars, 16..19 places in use, 19..24 predicate, 24.. attributes.
     shape: AtomicU32,
+    blocks: AtomicU32,
+    /// The first block that was not handed out; touched by who has the task only.
+    next_block: AtomicU32,
+    /// Parts that have not finished.
+    unfinished: AtomicU32,
 }
 
-/// What a task runs: the kernel, where its arguments are, how many.
+/// The kernels of a task by their place in a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskKernels {
+    /// The platform's values; 0 where a place is not used.
+    values: [u64; PLACES],
+    /// The places in use, by bit.
+    active: u8,
+}
+
+impl TaskKernels {
+    const PLACE_BITS: u32 = PLACES as u32;
+
+    /// The kernels at the places where there are any.
+    pub fn new(kernels: [Option<u64>; PLACES]) -> Self {
+        let active = kernels.iter().enumerate().map(|(place, kernel)| u8::from(kernel.is_some()) << place);
+        Self { values: kernels.map(|kernel| kernel.unwrap_or(0)), active: active.sum() }
+    }
+
+    /// How many there are.
+    #[inline]
+    pub const fn count(&self) -> u32 {
+        self.active.count_ones()
+    }
+
+    /// The places where there is one, by bit.
+    #[inline]
+    pub const fn places(&self) -> u8 {
+        self.active
+    }
+
+    /// What they need to run; None for a task without kernels.
+    #[inline]
+    pub const fn shape(&self) -> Option<Shape> {
+        shape_of(self.active)
+    }
+
+    /// The one kernel of a task that has only one, at whichever place.
+    #[inline]
+    pub const fn only(&self) -> u64 {
+        // At most one of them is not 0.
+        self.values[0] | self.values[1] | self.values[2]
+    }
+
+    /// The kernel at a place.
+    #[inline]
+    pub fn at(&self, place: usize) -> Option<u64> {
+        (self.active >> place & 1 != 0).then(|| self.values[place])
+    }
+
+    /// All of them, by place.
+    pub fn iter(&self) -> impl Iterator<Item = u64> {
+        let kernels = *self;
+        (0..PLACES).filter_map(move |place| kernels.at(place))
+    }
+}
+
+const fn shape_of(active: u8) -> Option<Shape> {
+    match active {
+        0 => None,
+        0b001 => Some(Shape::Aic),
+        0b010 | 0b100 => Some(Shape::Aiv),
+        _ => Some(Shape::Mix),
+    }
+}
+
+/// What a task runs: the kernels, where its arguments are, how many, how often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskWork {
-    /// The platform's value for the kernel.
-    pub kernel: u64,
-    /// The kind of core.
-    pub kind: CoreKind,
+    /// The kernels.
+    pub kernels: TaskKernels,
     /// Offset in the argument memory, in bytes.
     pub arguments: u32,
     /// Number of tensors.
@@ -46,6 +121,30 @@ pub struct TaskWork {
     pub scalars: u8,
     /// How it is scheduled and timed.
     pub attrs: TaskAttrs,
+    /// The tensor whose first word is its predicate, if the attributes say that it has one.
+    pub predicate: u8,
+    /// Blocks, 1 or more.
+    pub blocks: u32,
+}
+
+impl TaskWork {
+    /// Kernels of all blocks together.
+    #[inline]
+    pub const fn parts(&self) -> u32 {
+        self.kernels.count() * self.blocks
+    }
+
+    /// Whether its kernels, of one block or of all, may wait for each other.
+    #[inline]
+    pub const fn runs_together(&self) -> bool {
+        self.kernels.count() > 1 || self.starts_together()
+    }
+
+    /// Whether all its blocks start at the same time; one block always does.
+    #[inline]
+    pub const fn starts_together(&self) -> bool {
+        self.attrs.bits() & TaskAttrs::SYNC_START != 0 && self.blocks > 1
+    }
 }
 
 /// One element of a fan-out list. All zero is a valid edge.
@@ -78,47 +177,77 @@ impl Default for TaskSlot {
 impl TaskSlot {
     /// A slot that no task uses.
     pub fn new() -> Self {
+        let word = || AtomicU32::new(0);
         Self {
-            waiting_for: AtomicU32::new(0),
+            waiting_for: word(),
             successors: AtomicU32::new(EMPTY),
-            kernel: AtomicU64::new(0),
-            arguments: AtomicU32::new(0),
-            shape: AtomicU32::new(0),
+            kernels: std::array::from_fn(|_| AtomicU64::new(0)),
+            arguments: word(),
+            shape: word(),
+            blocks: word(),
+            next_block: word(),
+            unfinished: word(),
         }
     }
 
     /// Makes the slot a task that waits for `predecessors` and for its orchestrator. Orchestrator only, before
     /// the task is linked or pushed anywhere.
     pub fn prepare(&self, work: &TaskWork, predecessors: u32) {
-        // ORDERING: Relaxed: nobody else knows the task yet. Who learns of it does so through `successors` of a
-        // predecessor or a ready queue, and both are published with Release.
+        // ORDERING: Relaxed: nobody else knows the task yet, here and below. Who learns of it does so through
+        // `successors` of a predecessor or a ready queue, and both are published with Release.
         self.waiting_for.store(predecessors + 1, Ordering::Relaxed);
-        // ORDERING: Relaxed: as above.
         self.successors.store(EMPTY, Ordering::Relaxed);
-        // ORDERING: Relaxed: as above.
-        self.kernel.store(work.kernel, Ordering::Relaxed);
-        // ORDERING: Relaxed: as above.
+        for (word, kernel) in self.kernels.iter().zip(work.kernels.values) {
+            word.store(kernel, Ordering::Relaxed);
+        }
         self.arguments.store(work.arguments, Ordering::Relaxed);
-        let shape = u32::from_le_bytes([work.tensors, work.scalars, work.kind as u8, work.attrs.bits()]);
-        // ORDERING: Relaxed: as above.
+        let places = work.kernels.active | work.predicate << TaskKernels::PLACE_BITS;
+        let shape = u32::from_le_bytes([work.tensors, work.scalars, places, work.attrs.bits()]);
         self.shape.store(shape, Ordering::Relaxed);
+        self.blocks.store(work.blocks, Ordering::Relaxed);
+        self.next_block.store(0, Ordering::Relaxed);
+        self.unfinished.store(work.parts(), Ordering::Relaxed);
     }
 
     /// What to run. For who took the task from a ready queue, or completes its predecessor.
     #[inline]
     pub fn work(&self) -> TaskWork {
-        // ORDERING: Relaxed: the caller's acquire of the queue cell or of the list orders it after `prepare`.
-        let [tensors, scalars, kind, attrs] = self.shape.load(Ordering::Relaxed).to_le_bytes();
+        // ORDERING: Relaxed: the caller's acquire of the queue cell or of the list orders it after `prepare`, here
+        // and below.
+        let [tensors, scalars, places, attrs] = self.shape.load(Ordering::Relaxed).to_le_bytes();
         TaskWork {
-            // ORDERING: Relaxed: as above.
-            kernel: self.kernel.load(Ordering::Relaxed),
-            kind: if kind == 0 { CoreKind::Aic } else { CoreKind::Aiv },
-            // ORDERING: Relaxed: as above.
+            kernels: TaskKernels {
+                values: std::array::from_fn(|place| self.kernels[place].load(Ordering::Relaxed)),
+                active: places & ((1 << TaskKernels::PLACE_BITS) - 1),
+            },
             arguments: self.arguments.load(Ordering::Relaxed),
             tensors,
             scalars,
             attrs: TaskAttrs::from_bits(attrs),
+            predicate: places >> TaskKernels::PLACE_BITS,
+            blocks: self.blocks.load(Ordering::Relaxed),
         }
+    }
+
+    /// The first block that was not handed out. For who has the task.
+    #[inline]
+    pub fn next_block(&self) -> u32 {
+        // ORDERING: Relaxed: written by who had the task before, and passed on through the queue.
+        self.next_block.load(Ordering::Relaxed)
+    }
+
+    /// Hands out the blocks before this one. For who has the task, before it puts it back.
+    #[inline]
+    pub fn set_next_block(&self, block: u32) {
+        // ORDERING: Relaxed: passed on through the queue.
+        self.next_block.store(block, Ordering::Relaxed);
+    }
+
+    /// Counts a part that has finished; whether it was the last, so that the caller must complete the task.
+    #[inline]
+    pub fn finish_part(&self) -> bool {
+        // ORDERING: AcqRel: pairs with itself: who completes the task has seen what all its parts wrote.
+        self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// How many completions (and the orchestrator's own one) the task still waits for. For diagnosis.

@@ -5,7 +5,8 @@
 //! - [`arena`]: the one allocation that holds everything shared, and its layout;
 //! - [`fan`]: a task's slot, with the count of what it waits for (fan-in) and the list of who waits for it
 //!   (fan-out);
-//! - [`ready`]: the queues of tasks that may start, one per core kind;
+//! - [`ready`]: the queues of tasks that may start, one per shape and one of those whose blocks start together;
+//! - [`gathering`]: how a task gets all the cores at once that its blocks need;
 //! - [`regions`]: which task last wrote, and which tasks have read, each byte of each buffer;
 //! - [`builder`]: the orchestrator's side: from a task's tensors to its dependencies;
 //! - `host_arena`: an arena in the host's memory.
@@ -21,6 +22,7 @@ pub mod arena;
 #[cfg(not(loom))]
 pub mod builder;
 pub mod fan;
+pub mod gathering;
 #[cfg(not(loom))]
 pub(crate) mod host_arena;
 pub mod ready;
@@ -28,10 +30,19 @@ pub mod regions;
 
 use std::fmt;
 
-use simpler_kernel_abi::CoreKind;
+/// What a task with kernels needs to run; the index of each in per-shape arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One kernel, on any AIC.
+    Aic = 0,
+    /// One kernel, on any AIV.
+    Aiv = 1,
+    /// Two or three kernels, on the cores of one cluster.
+    Mix = 2,
+}
 
-/// Core kinds, and the index of each in per-kind arrays.
-pub const CORE_KINDS: [CoreKind; 2] = [CoreKind::Aic, CoreKind::Aiv];
+/// Every shape, by index.
+pub const SHAPES: [Shape; 3] = [Shape::Aic, Shape::Aiv, Shape::Mix];
 
 /// What a run may use. Equal limits share one prebuilt arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
