@@ -34,7 +34,7 @@ const fn parked_in(word: u64) -> u32 {
 /// A word to park on: 8 bytes, aligned to 8, all zero when new, usable in memory that processes share.
 ///
 /// Any thread may call any method. A waiter that read an epoch and then slept through exactly 2^32
-/// notifications would take them for none; a park lasts at most [`PARK_SLICE`](crate::PARK_SLICE), in which
+/// notifications would take them for none; a park lasts at most [`REST_SLICE`](crate::REST_SLICE), in which
 /// that many cannot happen.
 ///
 /// A waiter that is killed while parked leaves the count too high by one, which costs later notifications a

@@ -43,4 +43,4 @@ mod sync;
 mod wait;
 
 pub use event::{Epoch, EventCount};
-pub use wait::{Deadline, PARK_SLICE, Relax, YIELD_PHASE};
+pub use wait::{Deadline, PARK_SLICE, REST_SLICE, Relax, YIELD_PHASE};

@@ -18,6 +18,10 @@ pub const YIELD_PHASE: Duration = Duration::from_micros(150);
 /// The longest park: a caller that watches a deadline looks at it this often.
 pub const PARK_SLICE: Duration = Duration::from_millis(10);
 
+/// The longest park of a waiter that is rung for whatever happens and watches no deadline: it looks all the same, but so
+/// seldom that a thousand such threads take no CPU to speak of.
+pub const REST_SLICE: Duration = Duration::from_secs(1);
+
 const _: () = assert!(YIELD_PHASE.as_nanos() < PARK_SLICE.as_nanos());
 
 /// The state of one wait: how long it has been going on.
@@ -26,6 +30,7 @@ pub struct Relax {
     steps: u32,
     yielding_since: Option<Instant>,
     yield_phase: Duration,
+    slice: Duration,
 }
 
 impl Default for Relax {
@@ -48,23 +53,28 @@ impl Relax {
 
     /// A fresh wait that yields this long before it parks: for what is due at once, but that nobody rings for.
     pub const fn yielding_for(yield_phase: Duration) -> Self {
-        Self { steps: 0, yielding_since: None, yield_phase }
+        Self { steps: 0, yielding_since: None, yield_phase, slice: PARK_SLICE }
+    }
+
+    /// A fresh wait of a thread that has nothing to do until it is rung: it parks for up to [`REST_SLICE`].
+    pub const fn until_rung() -> Self {
+        Self { slice: REST_SLICE, ..Self::new() }
     }
 
     /// There was progress: start again with the cheap steps.
     pub const fn reset(&mut self) {
-        *self = Self::yielding_for(self.yield_phase);
+        *self = Self { slice: self.slice, ..Self::yielding_for(self.yield_phase) };
     }
 
     /// One step of waiting for `event` to leave `seen`, an epoch that was read before the condition.
     ///
-    /// Returns after a few pauses, a yield, or a park of at most [`PARK_SLICE`], and early when the event was
-    /// rung or for no reason.
+    /// Returns after a few pauses, a yield, or a park of at most [`PARK_SLICE`] ([`REST_SLICE`] of a wait that began
+    /// so), and early when the event was rung or for no reason.
     #[inline]
     pub fn wait(&mut self, event: &EventCount, seen: Epoch) {
         // Under loom a pause or a yield is one more schedule to explore and proves nothing.
         if cfg!(loom) {
-            return event.park(seen, PARK_SLICE);
+            return event.park(seen, self.slice);
         }
         if self.steps < SPIN_STEPS {
             self.steps += 1;
@@ -86,7 +96,7 @@ impl Relax {
         if now.duration_since(since) < self.yield_phase {
             std::thread::yield_now();
         } else {
-            event.park(seen, PARK_SLICE);
+            event.park(seen, self.slice);
         }
     }
 }

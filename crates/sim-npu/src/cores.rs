@@ -132,7 +132,7 @@ impl Cores {
     /// The life of core thread `index` of a lane: advances whichever core is pending there.
     pub(crate) fn run_thread(&self, lane: Lane, index: usize) {
         let bell = &self.bells[lane as usize].0;
-        let mut relax = Relax::new();
+        let mut relax = Relax::until_rung();
         // Threads start apart, and each goes on after the core it had, so that no core waits for ever.
         let mut from = index;
         loop {

@@ -151,7 +151,7 @@ impl Chip {
 
     /// The life of an AICPU thread: one pass through the gate per launch.
     pub(crate) fn run_thread(self: &Arc<Self>) {
-        let mut relax = Relax::new();
+        let mut relax = Relax::until_rung();
         let mut served = 0;
         loop {
             let seen = self.bell.epoch();
