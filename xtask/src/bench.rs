@@ -24,7 +24,11 @@ pub(crate) fn bench(name: &str, json: bool) -> Result<()> {
             ensure_c_compiler()?;
             command.arg(format!("bench-{name}")).env("SIMPLER_SMOLLM2_GGUF", fetch_model::fetch()?);
         }
-        other => bail!("there is no benchmark {other}; there are log, decode and observer"),
+        "dispatch" => {
+            ensure_c_compiler()?;
+            command.arg("bench-dispatch");
+        }
+        other => bail!("there is no benchmark {other}; there are log, decode, observer and dispatch"),
     }
     if json {
         command.args(["--", "--json"]);

@@ -11,6 +11,9 @@ mod support;
 
 use support::{LIMIT, program};
 
+/// The AICPU threads of the chip; it has at least one for the cores besides.
+const AICPU_THREADS: u64 = 6;
+
 /// How often the chip's threads have gone to sleep so far, and how many they are.
 fn sleeps() -> (u64, u64) {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
@@ -44,11 +47,11 @@ fn a_chip_with_nothing_to_do_sleeps() {
         let deadline = Deadline::after(LIMIT);
         loop {
             let (before, threads) = sleeps();
-            assert!(threads >= 7, "{threads} threads of the chip");
             wait(Duration::from_millis(300));
             let woken = sleeps().0 - before;
-            // Each may look once; at ten milliseconds a look it would be thirty times.
-            if woken <= threads {
+            // Each may look once; at ten milliseconds a look it would be thirty times. One that was just started may not
+            // have its name yet.
+            if threads > AICPU_THREADS && woken <= threads {
                 break;
             }
             assert!(!deadline.passed(), "{threads} threads slept {woken} times in 300 ms");
