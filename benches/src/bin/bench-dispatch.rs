@@ -4,6 +4,10 @@
 //! random graph, in which each waits for four of the thousand before it. Next to each the same graph on a pool of
 //! threads of rayon, with a counter a task and a spawn when it reaches zero.
 //!
+//! Then the time of small runs, as somebody sees it who waits for one: scenes in this process, and a group of two chips
+//! under an L3 parent from its submission to its completion; warm, with the log on, in a process of their own, since a
+//! parent forks before it has threads.
+//!
 //! CPU time is the process's, of all threads, between the call of a run and its return: a machine that others use as
 //! well makes it longer by little. What submitting alone costs is the orchestration's own thread's CPU time, of graphs
 //! that are built on the host while nothing else runs.
@@ -16,12 +20,15 @@ use serde_json::{Value, json};
 use simpler_benches::{CpuTime, cpu_time, median, online_cpus, quantile};
 use simpler_kernel_abi::{ArgUse, CoreKind, DType, HOST_MEMORY, SimplerTensor};
 use simpler_kernel_compiler::{CallableSource, Compiler, KernelSource, SourceFile};
+use simpler_log_abi::Threshold;
 use simpler_runtime::{
     CallableId, CallableImage, ChipArg, ChipRuntime, GraphRuntime, Limits, RunArgs, RuntimeConfig,
     SwimlaneConfig,
 };
+use simpler_scenes::{Scene, paged_attention, vector_add};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 use simpler_swimlane::Level;
+use simpler_worker::{LogSetup, SharedBuffer, Worker};
 
 /// Tasks of a graph that is compared.
 const TASKS: u64 = 100_000;
@@ -31,6 +38,13 @@ const GROWTH: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
 const TIMED_TASKS: u64 = 2_000;
 /// Runs of which the median is taken, after one that is not counted.
 const RUNS: usize = 9;
+/// Says that the scenes are to be measured in this process.
+const SCENES: &str = "--scenes";
+/// Runs of a scene of which the median is taken, and those before them.
+const SCENE_RUNS: usize = 200;
+const SCENES_WARM_UP: usize = 10;
+/// Chips of a group.
+const CHIPS: usize = 2;
 /// How long a chip that does nothing is watched.
 const IDLE: Duration = Duration::from_secs(2);
 /// Each task of a random graph waits for as many tasks.
@@ -118,8 +132,9 @@ impl Graph {
 }
 
 fn main() {
-    let json = std::env::args().any(|argument| argument == "--json");
-    match bench() {
+    let asked = |what: &str| std::env::args().any(|argument| argument == what);
+    let (json, measured) = (asked("--json"), if asked(SCENES) { scenes() } else { bench() });
+    match measured {
         Ok(object) if json => println!("{object}"),
         Ok(object) => println!("{object:#}"),
         Err(why) => {
@@ -138,6 +153,15 @@ fn bench() -> Result<Value, Failure> {
     }
     object["growth_cpu_ns_per_task"] = growth(&image)?;
     object["idle_cpu_share"] = round(idle(&image)?, 5).into();
+    let of_scenes = std::process::Command::new(std::env::current_exe()?).args([SCENES, "--json"]).output()?;
+    if !of_scenes.status.success() {
+        return Err(String::from_utf8_lossy(&of_scenes.stderr).into());
+    }
+    if let (Some(all), Value::Object(scenes)) =
+        (object.as_object_mut(), serde_json::from_slice(&of_scenes.stdout)?)
+    {
+        all.extend(scenes);
+    }
     object["cpus"] = online_cpus().into();
     Ok(object)
 }
@@ -153,6 +177,77 @@ fn compile(folder: &Path) -> Result<CallableImage, Failure> {
         headers: Vec::new(),
     };
     Ok(CallableImage::load(&Compiler::new(folder.join("objects"))?.compile(&source)?)?)
+}
+
+/// The figures of the scenes alone, in this process.
+fn scenes() -> Result<Value, Failure> {
+    let folder = tempfile::tempdir()?;
+    let compiler = Compiler::new(folder.path().join("objects"))?;
+    // Four tasks, and four heads of four pages.
+    let (vector, attention) = (vector_add(4_096, 4), paged_attention(4, 64, 16, 64));
+    let group = l3_group_run_us(&compiler, &folder.path().join("log"), vector.clone())?;
+    Ok(json!({
+        "vector_run_us": scene_run_us(&compiler, vector)?,
+        "paged_attention_run_us": scene_run_us(&compiler, attention)?,
+        "l3_group_run_us": group,
+        "scene_runs": SCENE_RUNS,
+    }))
+}
+
+/// The median time of `simpler_run` of a scene.
+fn scene_run_us(compiler: &Compiler, mut scene: Scene) -> Result<f64, Failure> {
+    let npu = SimNpu::new(Profile::a2a3sim(), SimOptions::default())?;
+    let runtime = ChipRuntime::new(npu, RuntimeConfig::default())?;
+    let callable = runtime.register(&CallableImage::load(&compiler.compile(&scene.source())?)?)?;
+    let mut times = Vec::new();
+    for run in 0..SCENES_WARM_UP + SCENE_RUNS {
+        scene.reset();
+        let args = scene.args();
+        let start = Instant::now();
+        // SAFETY: the arguments are the scene's own memory; the objects were compiled from its sources.
+        unsafe { runtime.run(callable, &args) }?;
+        let time = start.elapsed();
+        scene.check()?;
+        if run >= SCENES_WARM_UP {
+            times.push(time.as_nanos() as f64 / 1_000.0);
+        }
+    }
+    Ok(round(median(&mut times), 1))
+}
+
+/// The median time of a scene on each of two chips, from the first submit to the last completion.
+fn l3_group_run_us(compiler: &Compiler, log: &Path, mut scene: Scene) -> Result<f64, Failure> {
+    let mut builder = Worker::builder(3);
+    builder.chips(CHIPS);
+    builder.log(LogSetup { threshold: Threshold::TIMING, directory: Some(log.into()) });
+    let callable = builder.callable(CallableImage::load(&compiler.compile(&scene.source())?)?)?;
+    let bytes = scene.bytes();
+    let mut buffer = SharedBuffer::new(CHIPS * bytes)?;
+    let base = buffer.as_mut_slice().as_ptr().addr() as u64;
+    let chips = buffer.as_mut_slice().chunks_exact_mut(bytes).enumerate();
+    let args: Vec<RunArgs> =
+        chips.map(|(chip, memory)| scene.place(memory, base + (chip * bytes) as u64)).collect();
+    let shared = builder.share(buffer);
+    let mut worker = builder.start()?;
+    let mut times = Vec::new();
+    for run in 0..SCENES_WARM_UP + SCENE_RUNS {
+        let start = Instant::now();
+        let tickets = (0..CHIPS).map(|chip| worker.submit(chip, callable, &args[chip]));
+        for ticket in tickets.collect::<Result<Vec<_>, _>>()? {
+            worker.wait(ticket)?;
+        }
+        if run >= SCENES_WARM_UP {
+            times.push(start.elapsed().as_nanos() as f64 / 1_000.0);
+        }
+    }
+    for chip in 0..CHIPS {
+        let mut memory = vec![0; bytes];
+        shared.read(chip * bytes, &mut memory)?;
+        scene.take(&memory);
+        scene.check()?;
+    }
+    worker.close()?;
+    Ok(round(median(&mut times), 1))
 }
 
 /// A chip with room for so many tasks of these graphs.

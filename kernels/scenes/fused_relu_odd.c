@@ -1,0 +1,3 @@
+/* The second AIV of fused_matmul. */
+#define PARITY 1
+#include "fused_relu.h"
