@@ -529,13 +529,29 @@ impl Invocation {
     /// then mean the same whatever the threshold. A muted root takes its place in the nesting, too, so that a
     /// span that is heard later is the child of a root that is missing, not a root.
     pub fn begin(name: &'static str, hid: u64) -> RootGuard {
+        Self::begin_described(name, hid, None)
+    }
+
+    /// As [`Invocation::begin`], with attributes on the root span, which `describe` writes; it is not called while
+    /// muted.
+    pub fn begin_with(name: &'static str, hid: u64, describe: impl FnOnce(&mut Attributes)) -> RootGuard {
+        let attributes = span_enabled().then(|| {
+            let mut attributes = MaybeUninit::uninit();
+            describe(Attributes::begin(&mut attributes));
+            // SAFETY: `begin` has written the length, and the text need not be.
+            unsafe { attributes.assume_init() }
+        });
+        Self::begin_described(name, hid, attributes)
+    }
+
+    fn begin_described(name: &'static str, hid: u64, attributes: Option<Attributes>) -> RootGuard {
         let inv = state().next_invocation_id.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
         let former = replace_context(SpanContext { inv, hid, depth: 0 });
         let open = Open::enter(name);
         if open.is_none() {
             replace_context(SpanContext { inv, hid, depth: 1 });
         }
-        RootGuard { former, open, on_this_thread: PhantomData }
+        RootGuard { former, open, attributes, on_this_thread: PhantomData }
     }
 }
 
@@ -545,13 +561,16 @@ impl Invocation {
 pub struct RootGuard {
     former: SpanContext,
     open: Option<Open>,
+    attributes: Option<Attributes>,
     on_this_thread: PhantomData<*const ()>,
 }
 
 impl Drop for RootGuard {
     fn drop(&mut self) {
-        if let Some(open) = &self.open {
-            open.leave();
+        match (&self.open, &self.attributes) {
+            (Some(open), Some(attributes)) => open.leave_with(attributes.as_bytes()),
+            (Some(open), None) => open.leave(),
+            (None, _) => {}
         }
         replace_context(self.former);
     }

@@ -5,7 +5,8 @@
 //! regions that they read and write, schedulers give them to cores. Each run explains itself in the log: a tree of
 //! host spans, and below it the device's own windows ([`names`]).
 //!
-//! - [`run`](ChipRuntime::run) is the host's side; `executor` is what runs on the device's control threads;
+//! - [`run`](ChipRuntime::run) is the host's side, [`prepare`](ChipRuntime::prepare) the first of the phases that it
+//!   consists of; `executor` is what runs on the device's control threads;
 //!   [`graph`] is what they share; `orchestration` and `operations` are the object that is called and the table that it
 //!   calls. Where it runs is the choice of [`GraphRuntime`]: on a device thread while its tasks already run, or, by
 //!   `host_graph`, on the host before the launch.
@@ -19,6 +20,8 @@ compile_error!("device addresses are 64 bits wide");
 #[cfg(not(loom))]
 mod clock_anchor;
 pub mod code;
+#[cfg(not(loom))]
+mod device_spans;
 #[cfg(not(loom))]
 mod executor;
 pub mod graph;
@@ -35,9 +38,13 @@ mod operations;
 #[cfg(not(loom))]
 mod orchestration;
 #[cfg(not(loom))]
+mod pipeline;
+#[cfg(not(loom))]
 pub mod recording;
 #[cfg(not(loom))]
 mod run;
+#[cfg(not(loom))]
+mod slot;
 #[cfg(not(loom))]
 mod swimlane;
 mod sync;
@@ -49,9 +56,11 @@ pub use hid::hid;
 #[cfg(not(loom))]
 pub use image::{CallableImage, KernelImage};
 #[cfg(not(loom))]
+pub use pipeline::{Done, Launched, Prepared, RunIdentity};
+#[cfg(not(loom))]
 pub use run::{
-    CallableId, ChipArg, ChipRuntime, GraphRuntime, RunArgs, RunError, RuntimeConfig, SCHEDULER_TIMEOUT,
-    SCHEDULER_TIMEOUT_ENV,
+    CallableId, ChipArg, ChipRuntime, GraphRuntime, PIPELINE_DEPTH_MAX, RunArgs, RunError, RuntimeConfig,
+    SCHEDULER_TIMEOUT, SCHEDULER_TIMEOUT_ENV,
 };
 #[cfg(not(loom))]
 pub use swimlane::SwimlaneConfig;

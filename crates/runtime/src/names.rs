@@ -19,6 +19,8 @@ pub struct SpanNames {
     pub bind_graph_upload: &'static str,
     /// Launch to the end of drain.
     pub runner_run: &'static str,
+    /// The device is given to the next run; of runs with an identity.
+    pub claim_release: &'static str,
     /// Copy-back and release.
     pub validate: &'static str,
     /// The device windows, by the number of their phase.
@@ -52,6 +54,7 @@ macro_rules! span_names {
             bind_host_orch: concat!($root, ".bind.host_orch"),
             bind_graph_upload: concat!($root, ".bind.graph_upload"),
             runner_run: concat!($root, ".runner_run"),
+            claim_release: concat!($root, ".claim_release"),
             validate: concat!($root, ".validate"),
             device: [
                 concat!($root, ".runner_run.device_wall"),

@@ -1,0 +1,461 @@
+//! A run in phases: prepare, launch, wait, finalize; and what lets the next run be prepared meanwhile.
+//!
+//! ```text
+//! prepare ──▶ Prepared ── launch ──▶ Launched ── wait ──▶ Done ── finalize ──▶ result
+//!   bind         │                      │ runner_run        │        validate, device spans, root span
+//!                └────────── dropped ───┴───────────────────┴──▶ all that is left to do, and the root span
+//! ```
+//!
+//! [`ChipRuntime::run`] is these four, one after the other. Whoever takes them apart can bind the next run while one
+//! is on the device, from the same thread: `prepare` of N + 1 between `launch` and `wait` of N. A run has a *slot*
+//! (arena, staging, phase buffer) from its preparation to its end, and the *device* from its launch to the end of its
+//! wait. Both are claimed; what is claimed is refused with code −1, or, by `run`, waited for.
+//!
+//! The spans of a run belong to its own invocation, whichever run's phase comes next on the thread: each phase puts the
+//! run's context in place and the former one back (RUNTIME §2.1).
+
+use std::fmt::Write as _;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use simpler_device_phase::Phases;
+use simpler_host_log::{Invocation, RootGuard, Span, SpanContext, context, replace_context, span};
+use simpler_platform::{DeviceAddr, Launched as Launch};
+use simpler_record_format::DeviceClockAnchor;
+use simpler_swimlane::{Collected, Level as SwimlaneLevel};
+
+use crate::clock_anchor::{self, ANCHOR_INTERVAL};
+use crate::device_spans;
+use crate::executor::RunProgram;
+use crate::orchestration::Callable;
+use crate::run::{CallableId, ChipRuntime, RunArgs, RunError, schedulers};
+use crate::slot::{Bound, Slot};
+use crate::swimlane::{self, RunFacts, SwimlaneConfig, Track};
+
+/// Who a run is for whoever dispatched it: attributes of the root span, from which a reader knows in which order runs
+/// were meant to be (RUNTIME §7.9). The runtime adds slot_id, generation and run_epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunIdentity {
+    /// The run of the parent.
+    pub run_id: u64,
+    /// Its dispatch to this chip, counted from 1; 0 where nobody counts, and run_epoch orders the runs.
+    pub dispatch_id: u64,
+}
+
+/// What becomes of a claim to what another run has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfBusy {
+    Wait,
+    Refuse,
+}
+
+/// What one run at a time can have. It knows the thread that has it, which must not wait for itself.
+#[derive(Default)]
+pub(crate) struct Claimable<T> {
+    /// The kernel's id of the thread; 0: none.
+    holder: AtomicI32,
+    value: Mutex<T>,
+}
+
+/// What a run has.
+pub(crate) struct Claim<'r, T> {
+    holder: &'r AtomicI32,
+    value: MutexGuard<'r, T>,
+}
+
+impl<T> Claimable<T> {
+    /// Claims it; `what` it is, for who is refused.
+    pub(crate) fn claim(&self, if_busy: IfBusy, what: &str) -> Result<Claim<'_, T>, RunError> {
+        let this_thread = simpler_host_log::tid() as i32;
+        let refused = |by: &str| Err(RunError::refused(format!("{what} is in use by a run of {by} thread")));
+        let value = match self.value.try_lock() {
+            Ok(value) => value,
+            // Every field is whole between statements; a panicked holder left at worst a buffer that is still cached.
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // ORDERING: Relaxed: a thread sees what it has stored itself; another's id is never this one's.
+            Err(TryLockError::WouldBlock) if self.holder.load(Ordering::Relaxed) == this_thread => {
+                return refused("this");
+            }
+            Err(TryLockError::WouldBlock) if if_busy == IfBusy::Refuse => return refused("another"),
+            Err(TryLockError::WouldBlock) => self.value.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        // ORDERING: Relaxed: as above.
+        self.holder.store(this_thread, Ordering::Relaxed);
+        Ok(Claim { holder: &self.holder, value })
+    }
+
+    /// What is inside, of one that nobody can have claimed.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Deref for Claim<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> DerefMut for Claim<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T> Drop for Claim<'_, T> {
+    fn drop(&mut self) {
+        // ORDERING: Relaxed: before the lock is given back, see `claim`.
+        self.holder.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What the run on the device has.
+#[derive(Default)]
+pub(crate) struct Device {
+    track: Option<Track>,
+}
+
+impl Device {
+    /// The memory of the variable phases at a level, made when the level is first asked for; None at level 0.
+    fn track(&mut self, runtime: &ChipRuntime, level: SwimlaneLevel) -> Result<Option<&mut Track>, RunError> {
+        if level == SwimlaneLevel::Off {
+            return Ok(None);
+        }
+        if self.track.as_ref().is_none_or(|track| track.level() != level) {
+            if let Some(other) = self.track.take() {
+                runtime.platform.release(other.close())?;
+            }
+            self.track = Some(Track::new(&*runtime.platform, level)?);
+        }
+        Ok(self.track.as_mut())
+    }
+
+    /// The device memory that it has, to be released.
+    pub(crate) fn take_memory(&mut self) -> Option<DeviceAddr> {
+        self.track.take().map(Track::close)
+    }
+}
+
+/// How a launch ended.
+struct Ended {
+    /// 0, or the code of the first failing thread.
+    status: i32,
+    /// What the device has stamped, if that is wanted and the run succeeded.
+    phases: Option<Phases>,
+    /// What was collected of its variable phases, if they are recorded, and the anchors of its clock.
+    collected: Option<Collected>,
+    anchors: Vec<DeviceClockAnchor>,
+}
+
+/// A run on the device.
+struct Flight<'r> {
+    device: Claim<'r, Device>,
+    launch: Box<dyn Launch>,
+    runner_run: Span,
+    anchors: Vec<DeviceClockAnchor>,
+}
+
+/// A run between its preparation and its end. It stays on its thread, whose spans it has open.
+struct Run<'r> {
+    runtime: &'r ChipRuntime,
+    slot: Claim<'r, Slot>,
+    callable: Arc<Callable>,
+    scalars: Vec<u64>,
+    /// Latched, like the next: reset, readback and emission of one run go together.
+    device_spans: bool,
+    swimlane: SwimlaneConfig,
+    identified: bool,
+    /// The invocation's context between the run's phases.
+    context: SpanContext,
+    bound: Option<Bound>,
+    flight: Option<Flight<'r>>,
+    outcome: Option<Result<Ended, RunError>>,
+    /// None once the run has been finalized.
+    root: Option<RootGuard>,
+}
+
+/// A run that is bound, and can be launched.
+#[must_use = "dropped, the run ends without having been launched"]
+pub struct Prepared<'r>(Run<'r>);
+
+/// A run on the device.
+#[must_use = "dropped, the run is waited for and its result forgotten"]
+pub struct Launched<'r>(Run<'r>);
+
+/// A run that has left the device.
+#[must_use = "dropped, the run is finalized and its result forgotten"]
+pub struct Done<'r>(Run<'r>);
+
+impl ChipRuntime {
+    /// The first phase of a run: claims a slot and binds the callable and its arguments to it. The root span is open
+    /// from here to the end of [`Done::finalize`], or until what this gives is dropped, at whichever phase.
+    ///
+    /// # Errors
+    /// Code −1 when the callable is unknown, every slot is in use or the device refuses something; else what binding
+    /// fails with, and then the run has ended.
+    ///
+    /// # Safety
+    /// As for [`ChipRuntime::run`], until the run has ended.
+    pub unsafe fn prepare(
+        &self,
+        callable: CallableId,
+        args: &RunArgs,
+        identity: RunIdentity,
+    ) -> Result<Prepared<'_>, RunError> {
+        // SAFETY: the caller's obligations.
+        unsafe { self.begin(callable, args, Some(identity), IfBusy::Refuse) }
+    }
+
+    /// As [`ChipRuntime::prepare`].
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn begin(
+        &self,
+        callable: CallableId,
+        args: &RunArgs,
+        identity: Option<RunIdentity>,
+        if_busy: IfBusy,
+    ) -> Result<Prepared<'_>, RunError> {
+        let callable = self.callable(callable)?;
+        // ORDERING: Relaxed: only a number.
+        let run_epoch = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
+        let (slot_id, mut slot) = self.slot(run_epoch, if_busy)?;
+        slot.generation += 1;
+        let outer = context();
+        let root = match identity {
+            None => Invocation::begin(self.names.root, callable.hid),
+            Some(RunIdentity { run_id, dispatch_id }) => {
+                let generation = slot.generation;
+                Invocation::begin_with(self.names.root, callable.hid, |attributes| {
+                    // What does not fit is cut.
+                    let _ = write!(
+                        attributes,
+                        "run_id={run_id} dispatch_id={dispatch_id} slot_id={slot_id} generation={generation} \
+                         run_epoch={run_epoch}"
+                    );
+                })
+            }
+        };
+        let mut run = Run {
+            runtime: self,
+            slot,
+            callable,
+            scalars: args.scalars.clone(),
+            device_spans: device_spans::wanted(self.device_spans()),
+            swimlane: self.swimlane(),
+            identified: identity.is_some(),
+            context: replace_context(outer),
+            bound: None,
+            flight: None,
+            outcome: None,
+            root: Some(root),
+        };
+        match run.within(|run| run.bind(args)) {
+            Ok(()) => Ok(Prepared(run)),
+            Err(error) => {
+                run.outcome = Some(Err(error));
+                Err(Done(run).finalize().err().unwrap_or_else(|| RunError::refused("the run has failed")))
+            }
+        }
+    }
+
+    /// A slot for a run, and its number: a free one, or by turns the one that is waited for.
+    fn slot(&self, run_epoch: u64, if_busy: IfBusy) -> Result<(usize, Claim<'_, Slot>), RunError> {
+        let claim = |index: usize, if_busy| {
+            let claim = self.slots[index].claim(if_busy, &format!("pipeline slot {index}"))?;
+            Ok((index, claim))
+        };
+        let depth = self.slots.len();
+        let turns = (0..depth).map(|turn| (run_epoch as usize + turn) % depth);
+        let mut refused = None;
+        for if_busy in [IfBusy::Refuse, if_busy] {
+            for index in turns.clone() {
+                match claim(index, if_busy) {
+                    Ok(claimed) => return Ok(claimed),
+                    Err(error) => refused = Some(error),
+                }
+            }
+        }
+        Err(refused.unwrap_or_else(|| RunError::refused("the pipeline has no slots")))
+    }
+}
+
+impl<'r> Prepared<'r> {
+    /// Claims the device and starts the run on it.
+    ///
+    /// # Errors
+    /// Code −1 when another run is on the device, or the device refuses something. The run has then ended.
+    pub fn launch(self) -> Result<Launched<'r>, RunError> {
+        self.launch_if(IfBusy::Refuse)
+    }
+
+    pub(crate) fn launch_if(self, if_busy: IfBusy) -> Result<Launched<'r>, RunError> {
+        let Self(mut run) = self;
+        match run.within(|run| run.launch(if_busy)) {
+            Ok(()) => Ok(Launched(run)),
+            Err(error) => {
+                run.outcome = Some(Err(error));
+                Err(Done(run).finalize().err().unwrap_or_else(|| RunError::refused("the run has failed")))
+            }
+        }
+    }
+}
+
+impl<'r> Launched<'r> {
+    /// Whether [`Launched::wait`] would return at once.
+    pub fn is_done(&self) -> bool {
+        self.0.flight.as_ref().is_none_or(|flight| flight.launch.is_done())
+    }
+
+    /// Waits for the end of the run on the device, and gives the device back. It returns only when every kernel has.
+    pub fn wait(self) -> Done<'r> {
+        let Self(mut run) = self;
+        run.within(Run::wait);
+        Done(run)
+    }
+}
+
+impl Done<'_> {
+    /// Copies results back, emits the device's spans, closes the root span and gives the slot back.
+    ///
+    /// # Errors
+    /// The run's own code, or what copying back fails with.
+    pub fn finalize(self) -> Result<(), RunError> {
+        let Self(mut run) = self;
+        run.within(Run::finalize)
+    }
+}
+
+impl Run<'_> {
+    /// Does something with the run's invocation as the thread's.
+    fn within<T>(&mut self, phase: impl FnOnce(&mut Self) -> T) -> T {
+        let outer = replace_context(self.context);
+        let result = phase(self);
+        self.context = replace_context(outer);
+        result
+    }
+
+    fn bind(&mut self, args: &RunArgs) -> Result<(), RunError> {
+        let _span = span!(self.runtime.names.bind);
+        self.bound = Some(self.slot.bind(self.runtime, &self.callable, args)?);
+        Ok(())
+    }
+
+    fn launch(&mut self, if_busy: IfBusy) -> Result<(), RunError> {
+        let runtime = self.runtime;
+        let mut device = runtime.device.claim(if_busy, "the device")?;
+        let Some(Bound { arena, tensors }) = self.bound.take() else {
+            return Err(RunError::refused("the run is not bound"));
+        };
+        let runner_run = Span::enter(runtime.names.runner_run);
+        let track = device.track(runtime, self.swimlane.level)?.map(|track| track.begin(runtime.timeout));
+        let program = RunProgram {
+            graph_runtime: runtime.graph_runtime,
+            executor: runtime.executor.clone(),
+            callable: self.callable.clone(),
+            profile: runtime.platform.profile().clone(),
+            layout: runtime.layout,
+            arena: arena.0,
+            phase_buffer: self.slot.phases_at(runtime, self.device_spans)?.0,
+            swimlane: track,
+            tensors,
+            scalars: std::mem::take(&mut self.scalars),
+            timeout: runtime.timeout,
+            gates: Default::default(),
+        };
+        let mut anchors = Vec::new();
+        self.anchor(&mut anchors);
+        let launch = runtime.platform.launch(Arc::new(program))?;
+        self.flight = Some(Flight { device, launch, runner_run, anchors });
+        Ok(())
+    }
+
+    /// Takes a clock anchor, if device spans are wanted: the log has it, and an artifact has it too.
+    fn anchor(&self, anchors: &mut Vec<DeviceClockAnchor>) {
+        if self.device_spans {
+            let anchor = clock_anchor::emit(&*self.runtime.platform, context().inv);
+            anchors.extend(anchor.filter(|_| self.swimlane.level != SwimlaneLevel::Off));
+        }
+    }
+
+    fn wait(&mut self) {
+        let Some(Flight { mut device, launch, runner_run, mut anchors }) = self.flight.take() else { return };
+        while !launch.wait_for(ANCHOR_INTERVAL) {
+            self.anchor(&mut anchors);
+        }
+        let status = launch.wait();
+        self.anchor(&mut anchors);
+        self.outcome = Some(self.ended(&mut device, status, anchors));
+        drop(runner_run);
+        // The next run may have the device from here on.
+        let _span = self.identified.then(|| span!(self.runtime.names.claim_release));
+        drop(device);
+    }
+
+    fn ended(
+        &mut self,
+        device: &mut Device,
+        status: i32,
+        anchors: Vec<DeviceClockAnchor>,
+    ) -> Result<Ended, RunError> {
+        let wanted = self.device_spans && status == 0;
+        let phases = wanted.then(|| self.slot.read_phases(self.runtime)).transpose()?;
+        let collected = device.track(self.runtime, self.swimlane.level)?.map(Track::end);
+        Ok(Ended { status, phases, collected, anchors })
+    }
+
+    fn finalize(&mut self) -> Result<(), RunError> {
+        let runtime = self.runtime;
+        let failure = match &self.outcome {
+            Some(Ok(Ended { status: 0, .. })) => None,
+            Some(Ok(Ended { status, .. })) => Some(self.slot.device_failure(runtime, *status)),
+            Some(Err(error)) => Some(error.clone()),
+            None => Some(RunError::refused("it was not launched")),
+        };
+        let result = {
+            let _span = span!(runtime.names.validate);
+            self.slot.validate(runtime, &self.callable, failure)
+        };
+        let inv = context().inv;
+        if let Some(Ok(Ended { status: 0, phases: Some(phases), .. })) = &self.outcome {
+            device_spans::emit(runtime.names, phases, runtime.platform.profile().counter_hz);
+        }
+        drop(self.root.take());
+        if let Some(Ok(Ended { status: 0, collected: Some(collected), anchors, .. })) = &self.outcome {
+            self.report_swimlane(inv, collected, anchors);
+        }
+        result
+    }
+
+    /// Says what became of the run's variable phases, and writes them where they are wanted.
+    fn report_swimlane(&self, inv: u64, collected: &Collected, anchors: &[DeviceClockAnchor]) {
+        swimlane::report(inv, collected);
+        let Some(output) = &self.swimlane.output else { return };
+        let profile = self.runtime.platform.profile();
+        let facts = RunFacts {
+            inv,
+            profile,
+            schedulers: schedulers(self.runtime.graph_runtime, profile.aicpu_logical).unwrap_or(1),
+            level: self.swimlane.level,
+            anchors,
+            names: &self.callable.scopes,
+        };
+        swimlane::write(output, &facts, collected);
+    }
+}
+
+/// A run that is given up does what is left of it, so that its root span closes on every path.
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        if self.root.is_some() {
+            self.within(|run| {
+                run.wait();
+                // Who drops it does not ask how it went; the log says so.
+                let _ = run.finalize();
+            });
+        }
+    }
+}
