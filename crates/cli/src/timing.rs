@@ -13,12 +13,18 @@ use std::process::ExitCode;
 
 /// Prints where each callable's time goes, stage by stage
 ///
-/// One view is printed: the rounds table, else the task slots, else the call tree, else the callable table. A log that
-/// holds no invocation, only spans of foreign producers (ext.), is shown by those.
+/// One view is printed: the proof of overlap, else the rounds table, else the task slots, else the call tree, else the
+/// callable table. A log that holds no invocation, only spans of foreign producers (ext.), is shown by those.
 #[derive(clap::Args)]
 pub(crate) struct Timing {
     #[command(flatten)]
     logs: Logs,
+    /// Prove that of each two neighbouring runs the second was bound while the first was on the device; exit 2 if not
+    #[arg(long)]
+    assert_native_overlap: bool,
+    /// With --assert-native-overlap: and that the whole binding was hidden
+    #[arg(long, requires = "assert_native_overlap")]
+    require_hidden_prepare: bool,
     /// Print the busiest callable's runs one by one
     #[arg(long)]
     rounds_table: bool,
@@ -78,6 +84,13 @@ impl Timing {
         if let Some(sentence) = self.logs.unusable(&reading) {
             return unusable(&mut out, &sentence);
         }
+        let mut overlapped_pairs = None;
+        if self.assert_native_overlap {
+            match reading.trace.native_overlap(self.require_hidden_prepare) {
+                Ok(pairs) => overlapped_pairs = Some(pairs),
+                Err(why) => return unusable(&mut out, &format!("native overlap assertion failed: {why}")),
+            }
+        }
         let chip_records = match read_chip_records(&self.chip_swimlane_records) {
             Ok(records) => records,
             Err(sentence) => return unusable(&mut out, &sentence),
@@ -93,6 +106,8 @@ impl Timing {
         }
         if self.json {
             json::timing(&mut out, &reading, &callables)?;
+        } else if let Some(pairs) = overlapped_pairs {
+            writeln!(out, "Native overlap verified for {pairs} adjacent dispatch pair(s).")?;
         } else if self.rounds_table {
             match trace.rounds(&callables) {
                 Some(rounds) => text::rounds(&mut out, &rounds)?,
@@ -114,7 +129,8 @@ impl Timing {
         } else {
             text::table(&mut out, &callables)?;
         }
-        if !self.json && !self.rounds_table && !self.slots && (self.external || callables.is_empty()) {
+        let is_about_callables = !self.rounds_table && !self.slots && overlapped_pairs.is_none();
+        if !self.json && is_about_callables && (self.external || callables.is_empty()) {
             let producers = trace.producers();
             if self.tree {
                 text::external_tree(&mut out, &producers)?;

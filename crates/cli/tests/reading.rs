@@ -64,6 +64,40 @@ fn a_whole_log_gives_a_table_and_nothing_else() {
     assert_eq!(stderr(&output), "");
 }
 
+/// Two runs with an identity, the second bound while the first is on the device, or only after it.
+fn phased(overlapped: bool) -> String {
+    let run = |inv: u32, ts: u32, bind: u32| {
+        let who = format!("run_id=1 dispatch_id={inv} run_epoch={inv} slot_id={} generation=1", inv % 2);
+        record(inv, &format!("depth=1 name=simpler_run.bind ts={bind} dur=100 "))
+            + &record(inv, &format!("depth=1 name=simpler_run.runner_run ts={ts} dur=1000 "))
+            + &record(inv, &format!("depth=1 name=simpler_run.claim_release ts={} dur=10 ", ts + 1000))
+            + &record(inv, &format!("depth=0 name=simpler_run ts={bind} dur={} {who}", ts + 1020 - bind))
+    };
+    whole(0) + &run(1, 1000, 800) + &run(2, 3000, if overlapped { 1500 } else { 2500 })
+}
+
+#[test]
+fn overlap_is_proved_before_anything_else_or_exits_with_2_and_writes_nothing() {
+    let (yes, no) = (file("overlapped.log", phased(true)), file("serial.log", phased(false)));
+    let output = run(&["timing", &yes, "--assert-native-overlap", "--require-hidden-prepare", "--tree"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "Native overlap verified for 1 adjacent dispatch pair(s).\n");
+    let picture = file("serial.json", "");
+    std::fs::remove_file(&picture).unwrap();
+    let output = run(&["timing", &no, "--assert-native-overlap", "--trace-out", &picture]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(stdout(&output), "");
+    assert!(
+        stderr(&output)
+            .starts_with("native overlap assertion failed: bind of pid 41 inv 2 (sequence 2) did not"),
+        "{}",
+        stderr(&output)
+    );
+    assert!(!std::path::Path::new(&picture).exists());
+    let output = run(&["timing", &yes, "--require-hidden-prepare"]);
+    assert_eq!(output.status.code(), Some(2), "it says nothing by itself");
+}
+
 #[test]
 fn the_rounds_table_goes_before_the_tree() {
     let log = file("views.log", whole(2));

@@ -27,6 +27,8 @@ pub enum Stage {
     Bind,
     /// The launch and the blocking wait.
     RunnerRun,
+    /// The device is given to the next run.
+    ClaimRelease,
     /// The whole window on the device.
     DeviceWall,
     /// The orchestrator's window on the device.
@@ -68,6 +70,7 @@ pub(crate) fn stage(name: &str) -> Option<Stage> {
         "" => Stage::Root,
         ".bind" => Stage::Bind,
         ".runner_run" => Stage::RunnerRun,
+        ".claim_release" => Stage::ClaimRelease,
         ".runner_run.device_wall" => Stage::DeviceWall,
         ".runner_run.device_wall.orch" => Stage::Orch,
         ".runner_run.device_wall.sched" => Stage::Sched,
