@@ -82,6 +82,11 @@ impl SimplerTensor {
             reserved: [0; 2],
         }
     }
+
+    /// The first element of the view, as `simpler_tensor_data` gives it. Good where the address is: in a kernel.
+    pub const fn data<T>(&self) -> *mut T {
+        core::ptr::with_exposed_provenance_mut((self.addr + self.start_offset) as usize)
+    }
 }
 
 /// What `kernel_entry` receives.

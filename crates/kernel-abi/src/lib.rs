@@ -16,3 +16,6 @@ pub const KERNEL_HEADER: &str = include_str!("../include/simpler/kernel.h");
 pub const ORCHESTRATION_HEADER: &str = include_str!("../include/simpler/orchestration.h");
 /// The text of `simpler/orchestration.hpp`.
 pub const ORCHESTRATION_CPP_HEADER: &str = include_str!("../include/simpler/orchestration.hpp");
+/// The Rust mirror of both C headers as text, by file name: what a Rust orchestration or kernel is compiled with.
+pub const RUST_FILES: [(&str, &str); 2] =
+    [("kernel.rs", include_str!("kernel.rs")), ("orchestration.rs", include_str!("orchestration.rs"))];

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -14,7 +14,8 @@ use simpler_log_abi::HEADERS as LOG_HEADERS;
 use simpler_swimlane::SWIMLANE_HEADER;
 
 use crate::embed::{self, EmbeddedKernel};
-use crate::source::{CallableSource, SourceFile};
+use crate::rust::RustCompiler;
+use crate::source::{CallableSource, Language, SourceFile};
 
 /// The compiler where `CC` does not name one.
 const DEFAULT_COMPILER: &str = "gcc";
@@ -52,7 +53,7 @@ const CPP_LIBRARIES: [&str; 2] = ["-lstdc++", "-lm"];
 
 /// The flags and the libraries of an object from these sources.
 fn flags(sources: &[&SourceFile]) -> (impl Iterator<Item = &'static str>, &'static [&'static str]) {
-    let has_cpp = sources.iter().any(|source| source.is_cpp());
+    let has_cpp = sources.iter().any(|source| source.language() == Some(Language::Cpp));
     let libraries: &[&str] = if has_cpp { &CPP_LIBRARIES } else { &LIBRARIES };
     ((!has_cpp).then_some(C_STANDARD).into_iter().chain(FLAGS), libraries)
 }
@@ -61,7 +62,7 @@ fn flags(sources: &[&SourceFile]) -> (impl Iterator<Item = &'static str>, &'stat
 const NAME_BYTES_MAX: usize = 255;
 
 /// The object's name in its folder while it is built.
-const OBJECT: &str = "object.so";
+pub(crate) const OBJECT: &str = "object.so";
 
 /// Where the objects of a callable are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +114,7 @@ pub enum CompileErrorKind {
 pub struct Compiler {
     cache: PathBuf,
     program: OsString,
+    rust: RustCompiler,
     /// What the compiler says of itself and of this CPU; part of every key.
     fingerprint: [u8; 32],
 }
@@ -141,7 +143,7 @@ impl Compiler {
             absorb(&mut hash, &output.stdout);
             absorb(&mut hash, &output.stderr);
         }
-        Ok(Self { cache, program, fingerprint: hash.finalize().into() })
+        Ok(Self { cache, program, rust: RustCompiler::new(), fingerprint: hash.finalize().into() })
     }
 
     /// Compiles what is not in the cache and says where all objects are. Kernels compile in parallel.
@@ -161,9 +163,8 @@ impl Compiler {
                 digest: embed::digest(&bytes),
             });
         }
-        let section = SourceFile::new(SECTION_SOURCE, embed::section_source(&embedded));
-        let orchestration =
-            self.object(&callable.orchestration, &[&callable.orchestration, &section], &callable.headers)?;
+        let section = embed::section(&embedded);
+        let orchestration = self.object(&callable.orchestration, Some(&section), &callable.headers)?;
         Ok(CallableObjects {
             name: callable.name.clone(),
             orchestration,
@@ -185,7 +186,7 @@ impl Compiler {
                         let (Some(kernel), Some(result)) = (kernels.get(index), results.get(index)) else {
                             return;
                         };
-                        let object = self.object(&kernel.file, &[&kernel.file], &callable.headers);
+                        let object = self.object(&kernel.file, None, &callable.headers);
                         *result.lock().unwrap_or_else(PoisonError::into_inner) = Some(object);
                     }
                 });
@@ -201,15 +202,23 @@ impl Compiler {
             .collect()
     }
 
-    /// The object of `named`, linked from `sources`: out of the cache, or compiled into it.
+    /// The object of `source`, out of the cache, or compiled into it; `section` is that of an orchestration.
     fn object(
         &self,
-        named: &SourceFile,
-        sources: &[&SourceFile],
+        source: &SourceFile,
+        section: Option<&[u8]>,
         headers: &[SourceFile],
     ) -> Result<PathBuf, CompileError> {
-        let folder = self.cache.join(self.key(sources, headers));
-        let file_name = format!("{}.so", named.stem());
+        let is_rust = source.language() == Some(Language::Rust);
+        let section = section.map(|section| {
+            let (name, text) =
+                if is_rust { ("", embed::in_rust(section)) } else { (SECTION_SOURCE, embed::in_c(section)) };
+            SourceFile::new(name, text)
+        });
+        let sources: Vec<&SourceFile> = [source].into_iter().chain(&section).collect();
+        let key = if is_rust { self.rust_key(&sources, headers)? } else { self.key(&sources, headers) };
+        let folder = self.cache.join(key);
+        let file_name = format!("{}.so", source.stem());
         let object = folder.join(&file_name);
         if object.is_file() {
             return Ok(object);
@@ -218,7 +227,12 @@ impl Compiler {
             .prefix("unfinished-")
             .tempdir_in(&self.cache)
             .map_err(|source| at(&self.cache, source))?;
-        self.build(temporary.path(), named, sources, headers)?;
+        if is_rust {
+            let section = section.as_ref().map(|section| &*section.text);
+            self.rust.build(temporary.path(), source, section, headers)?;
+        } else {
+            self.build(temporary.path(), source, &sources, headers)?;
+        }
         let finished = temporary.path().join("finished");
         std::fs::create_dir(&finished)
             .and_then(|()| std::fs::rename(temporary.path().join(OBJECT), finished.join(&file_name)))
@@ -264,11 +278,18 @@ impl Compiler {
                     source,
                 },
             })?;
-        if output.status.success() {
-            return Ok(());
+        words_or_refuse(&named.name, &output)
+    }
+
+    fn rust_key(&self, sources: &[&SourceFile], modules: &[SourceFile]) -> Result<String, CompileError> {
+        let mut hash = Sha256::new();
+        // The linker is the C compiler, and what native means is this CPU.
+        absorb(&mut hash, &self.fingerprint);
+        for part in self.rust.parts()? {
+            absorb(&mut hash, part);
         }
-        let words = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
-        Err(CompileError { what: named.name.clone().into_owned(), kind: CompileErrorKind::Refused(words) })
+        absorb_files(&mut hash, sources, modules);
+        Ok(hexadecimal(hash))
     }
 
     fn key(&self, sources: &[&SourceFile], headers: &[SourceFile]) -> String {
@@ -282,13 +303,30 @@ impl Compiler {
             absorb(&mut hash, name.as_bytes());
             absorb(&mut hash, text.as_bytes());
         }
-        absorb(&mut hash, &(sources.len() as u64).to_le_bytes());
-        for file in sources.iter().copied().chain(headers) {
-            absorb(&mut hash, file.name.as_bytes());
-            absorb(&mut hash, file.text.as_bytes());
-        }
-        hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        absorb_files(&mut hash, sources, headers);
+        hexadecimal(hash)
     }
+}
+
+/// Nothing, or what the compiler says against `what`.
+pub(crate) fn words_or_refuse(what: &str, output: &Output) -> Result<(), CompileError> {
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+    Err(CompileError { what: what.to_owned(), kind: CompileErrorKind::Refused(words) })
+}
+
+fn absorb_files(hash: &mut Sha256, sources: &[&SourceFile], headers: &[SourceFile]) {
+    absorb(hash, &(sources.len() as u64).to_le_bytes());
+    for file in sources.iter().copied().chain(headers) {
+        absorb(hash, file.name.as_bytes());
+        absorb(hash, file.text.as_bytes());
+    }
+}
+
+fn hexadecimal(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Adds a part with its length, so that no two lists of parts look alike.
@@ -297,7 +335,7 @@ fn absorb(hash: &mut Sha256, part: &[u8]) {
     hash.update(part);
 }
 
-fn at(path: &Path, source: io::Error) -> CompileError {
+pub(crate) fn at(path: &Path, source: io::Error) -> CompileError {
     CompileError { what: path.display().to_string(), kind: CompileErrorKind::Cache(source) }
 }
 
@@ -310,8 +348,8 @@ fn check_names(callable: &CallableSource) -> Result<(), CompileError> {
     };
     let sources = std::iter::once(&callable.orchestration).chain(callable.kernels.iter().map(|k| &k.file));
     for source in sources.clone() {
-        if !source.is_source() {
-            return refuse(source, "a source's name ends in .c or .cpp");
+        if source.language().is_none() {
+            return refuse(source, "a source's name ends in .c, .cpp or .rs");
         }
         if source.name == SECTION_SOURCE {
             return refuse(source, "the source that names the kernels is written under this name");
@@ -332,7 +370,8 @@ fn check_names(callable: &CallableSource) -> Result<(), CompileError> {
     }
     for (index, header) in callable.headers.iter().enumerate() {
         let earlier = &callable.headers[..index];
-        if header.is_source() || earlier.iter().any(|other| other.name == header.name) {
+        let is_source = matches!(header.language(), Some(Language::C | Language::Cpp));
+        if is_source || earlier.iter().any(|other| other.name == header.name) {
             return refuse(header, "a header's name does not end in .c or .cpp and is not used twice");
         }
     }

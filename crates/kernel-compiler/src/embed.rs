@@ -77,8 +77,8 @@ fn decode(bytes: &[u8]) -> Option<Vec<EmbeddedKernel>> {
     rest.is_empty().then_some(kernels)
 }
 
-/// C source that defines the section. Names must be at most 255 bytes, which the caller has checked.
-pub(crate) fn section_source(kernels: &[EmbeddedKernel]) -> String {
+/// The section's bytes. Names must be at most 255 bytes, which the caller has checked.
+pub(crate) fn section(kernels: &[EmbeddedKernel]) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&(kernels.len() as u32).to_le_bytes());
     for kernel in kernels {
@@ -87,16 +87,34 @@ pub(crate) fn section_source(kernels: &[EmbeddedKernel]) -> String {
         bytes.extend_from_slice(kernel.name.as_bytes());
         bytes.extend_from_slice(&kernel.digest);
     }
-    let mut text = format!(
-        "__attribute__((section(\"{SECTION}\"), used, aligned(1)))\nstatic const unsigned char kernels[{}] = {{",
-        bytes.len()
-    );
-    for (index, byte) in bytes.iter().enumerate() {
+    bytes
+}
+
+/// C source that defines the section.
+pub(crate) fn in_c(section: &[u8]) -> String {
+    let (length, bytes) = (section.len(), list(section));
+    format!(
+        "__attribute__((section(\"{SECTION}\"), used, aligned(1)))\nstatic const unsigned char kernels[{length}] = \
+         {{{bytes}\n}};\n"
+    )
+}
+
+/// Rust source that defines it: exported, or the linker would take it for unused.
+pub(crate) fn in_rust(section: &[u8]) -> String {
+    let (length, bytes) = (section.len(), list(section));
+    format!(
+        "#[unsafe(no_mangle)]\n#[unsafe(link_section = \"{SECTION}\")]\npub static simpler_kernels_section: \
+         [u8; {length}] = [{bytes}\n];\n"
+    )
+}
+
+fn list(section: &[u8]) -> String {
+    let mut text = String::new();
+    for (index, byte) in section.iter().enumerate() {
         text.push_str(if index % 16 == 0 { "\n    " } else { " " });
         // Writing to a String cannot fail.
         let _ = write!(text, "{byte:#04x},");
     }
-    text.push_str("\n};\n");
     text
 }
 

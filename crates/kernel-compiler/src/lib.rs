@@ -12,10 +12,11 @@
 //! - *The cache is never half-written.* An object is built in a temporary folder of the cache and renamed into
 //!   place; whoever loses a race uses the winner's object, which has the same bytes.
 //!
-//! Loading and verifying objects is left to the runtime.
+//! Sources are C, C++ or Rust (`rust`), by the end of their names. Loading and verifying objects is left to the runtime.
 
 mod compile;
 mod embed;
+mod rust;
 mod source;
 
 pub use compile::{CallableObjects, CompileError, CompileErrorKind, Compiler};

@@ -4,11 +4,23 @@ use std::borrow::Cow;
 
 use simpler_kernel_abi::CoreKind;
 
-/// A C source or header.
+/// The language of a source, by the end of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Language {
+    C,
+    Cpp,
+    Rust,
+}
+
+impl Language {
+    const ENDS: [(&str, Self); 3] = [(".c", Self::C), (".cpp", Self::Cpp), (".rs", Self::Rust)];
+}
+
+/// A source, or a file that sources include.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceFile {
     /// The name that `#include` and the compiler's messages use: one path component of letters, digits, `_`,
-    /// `-` and `.`; a source ends in `.c` or, in C++, in `.cpp`, and what is before it names the kernel.
+    /// `-` and `.`; a source ends in `.c`, in C++ in `.cpp`, in Rust in `.rs`, and what is before it names the kernel.
     pub name: Cow<'static, str>,
     /// The text.
     pub text: Cow<'static, str>,
@@ -20,19 +32,15 @@ impl SourceFile {
         Self { name: name.into(), text: text.into() }
     }
 
-    /// The name without `.c` or `.cpp`.
+    /// The name without what says the language.
     pub fn stem(&self) -> &str {
-        let name: &str = &self.name;
-        name.strip_suffix(".c").or_else(|| name.strip_suffix(".cpp")).unwrap_or(name)
+        let stems = Language::ENDS.iter().find_map(|(end, _)| self.name.strip_suffix(end));
+        stems.unwrap_or(&self.name)
     }
 
-    /// Whether it is C++.
-    pub fn is_cpp(&self) -> bool {
-        self.name.ends_with(".cpp")
-    }
-
-    pub(crate) fn is_source(&self) -> bool {
-        self.name.ends_with(".c") || self.is_cpp()
+    /// The language; None for what is no source.
+    pub(crate) fn language(&self) -> Option<Language> {
+        Language::ENDS.iter().find(|(end, _)| self.name.ends_with(end)).map(|(_, language)| *language)
     }
 }
 
@@ -45,7 +53,7 @@ pub struct KernelSource {
     pub kind: CoreKind,
 }
 
-/// A callable as text. Kernels are numbered by their place in the list.
+/// A callable as text, in any mixture of languages. Kernels are numbered by their place in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallableSource {
     /// The callable's name, for people.
@@ -54,6 +62,7 @@ pub struct CallableSource {
     pub orchestration: SourceFile,
     /// The kernels, in the order of the indices that the orchestration uses.
     pub kernels: Vec<KernelSource>,
-    /// Headers that any of the sources may include by name; a change to one recompiles all of them.
+    /// Headers that any of the sources may include by name, and modules that a Rust source may declare (a name that
+    /// ends in `.rs`); a change to one recompiles all of them.
     pub headers: Vec<SourceFile>,
 }

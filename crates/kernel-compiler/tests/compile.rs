@@ -167,3 +167,76 @@ fn an_orchestration_that_logs_needs_no_more_than_the_headers() {
 fn holds(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
+
+const RUST_ORCHESTRATION: &str = r#"
+use simpler_kernel_abi::*;
+mod shared;
+#[unsafe(no_mangle)]
+pub extern "C" fn aicpu_orchestration_entry(
+    _api: *const SimplerOrchestrationApi,
+    _run: *mut SimplerRun,
+    _args: *const SimplerChipArgs,
+) -> core::ffi::c_int {
+    shared::ANSWER
+}
+"#;
+
+fn in_rust(orchestration: &str) -> CallableSource {
+    CallableSource {
+        name: "sample".into(),
+        orchestration: SourceFile::new("sample.rs", orchestration.to_owned()),
+        kernels: vec![KernelSource { file: SourceFile::new("first.c", KERNEL), kind: CoreKind::Aiv }],
+        headers: vec![SourceFile::new("shared.rs", "pub const ANSWER: i32 = 0;\n")],
+    }
+}
+
+#[test]
+fn rust_sources_give_the_same_bytes_everywhere_and_name_their_kernels() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let source = in_rust(RUST_ORCHESTRATION);
+    let first = Compiler::new(one.path()).unwrap().compile(&source).unwrap();
+    let second = Compiler::new(two.path().join("deeper")).unwrap().compile(&source).unwrap();
+    let bytes = read(&first.orchestration);
+    assert_eq!(bytes, read(&second.orchestration));
+    assert!(!holds(&bytes, &one.path().to_string_lossy()), "the object names the folder it was built in");
+    let kernels = embedded_kernels(&bytes).unwrap();
+    assert_eq!(kernels.len(), 1);
+    assert_eq!(kernels[0].digest, digest(&read(&first.kernels[0].0)));
+    // A module is part of the content.
+    let mut other = source.clone();
+    other.headers[0].text = "pub const ANSWER: i32 = 1;\n".into();
+    let other = Compiler::new(one.path()).unwrap().compile(&other).unwrap();
+    assert_ne!(other.orchestration, first.orchestration);
+}
+
+#[test]
+fn an_error_in_rust_carries_the_compilers_words() {
+    let cache = tempfile::tempdir().unwrap();
+    let source = in_rust(&RUST_ORCHESTRATION.replace("shared::ANSWER", "shared::QUESTION"));
+    let error = Compiler::new(cache.path()).unwrap().compile(&source).unwrap_err();
+    assert_eq!(error.what, "sample.rs");
+    let CompileErrorKind::Refused(words) = &error.kind else { panic!("{error}") };
+    assert!(words.contains("QUESTION") && words.contains("sources/sample.rs:10"), "{words}");
+}
+
+#[test]
+fn without_a_rust_compiler_a_rust_source_is_refused_and_c_is_not() {
+    const NOWHERE: &str = "/nowhere/rustc";
+    if std::env::var_os("RUSTC").is_none_or(|rustc| rustc != NOWHERE) {
+        // The environment is the process's, so this test runs itself in another one.
+        let name = "without_a_rust_compiler_a_rust_source_is_refused_and_c_is_not";
+        let mut itself = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = itself.args(["--exact", name]).env("RUSTC", NOWHERE).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let cache = tempfile::tempdir().unwrap();
+    let compiler = Compiler::new(cache.path()).unwrap();
+    compiler.compile(&callable(KERNEL)).unwrap();
+    let error = compiler.compile(&in_rust(RUST_ORCHESTRATION)).unwrap_err();
+    assert!(
+        matches!(&error.kind, CompileErrorKind::Spawn { compiler, .. } if compiler == NOWHERE),
+        "{error}"
+    );
+    assert!(error.to_string().contains("cannot run the compiler /nowhere/rustc"), "{error}");
+}
