@@ -240,6 +240,20 @@ pub struct SimplerOrchestrationApi {
     /// See `orchestration.h`.
     pub alloc_tensors:
         unsafe extern "C" fn(run: *mut SimplerRun, tensors: *const *mut SimplerTensor, count: u32) -> i64,
+    /// See `orchestration.h`.
+    pub get_tensor_data: unsafe extern "C" fn(
+        run: *mut SimplerRun,
+        tensor: *const SimplerTensor,
+        to: *mut c_void,
+        bytes: u64,
+    ) -> i32,
+    /// See `orchestration.h`.
+    pub set_tensor_data: unsafe extern "C" fn(
+        run: *mut SimplerRun,
+        tensor: *const SimplerTensor,
+        from: *const c_void,
+        bytes: u64,
+    ) -> i32,
 }
 
 /// The symbol of an orchestration's entry.

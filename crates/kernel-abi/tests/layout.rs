@@ -49,7 +49,8 @@ fn facts() -> Vec<(String, u64)> {
     layout!(SimplerOrchestrationApi {
         struct_size as struct_size, submit_task as submit_task, core_count as core_count,
         is_fatal as is_fatal, report_fatal as report_fatal, log as log, phase_recorder as phase_recorder,
-        submit_dummy_task as submit_dummy_task, alloc_tensors as alloc_tensors,
+        submit_dummy_task as submit_dummy_task, alloc_tensors as alloc_tensors, get_tensor_data as get_tensor_data,
+        set_tensor_data as set_tensor_data,
     });
     for (name, value) in [
         ("SIMPLER_TENSOR_DIMS_MAX", TENSOR_DIMS_MAX as u64),

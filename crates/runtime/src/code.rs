@@ -10,6 +10,8 @@ pub const DEPENDENCIES_FULL: u32 = 4;
 pub const INVALID_ARGUMENTS: u32 = 5;
 /// A task whose blocks start together has more of them than the chip has cores or clusters.
 pub const SYNC_START_INVALID: u32 = 7;
+/// A tensor that the orchestration wants to read or write is not done in [`TENSOR_TIMEOUT`](crate::TENSOR_TIMEOUT).
+pub const TENSOR_TIMEOUT: u32 = 8;
 /// The orchestration failed the run.
 pub const EXPLICIT_FATAL: u32 = 9;
 /// The map of regions is full.

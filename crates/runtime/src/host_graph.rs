@@ -5,7 +5,7 @@
 //! nothing to wait for but each other.
 
 use simpler_kernel_abi::SimplerTensor;
-use simpler_platform::{DeviceAddr, HostObject, Platform, PlatformError, Profile};
+use simpler_platform::{DeviceAddr, HostObject, Platform, PlatformError};
 
 use crate::graph::GraphError;
 use crate::graph::arena::ArenaLayout;
@@ -41,7 +41,7 @@ impl HostGraph {
     /// What the orchestration fails with.
     pub(crate) fn build(
         &mut self,
-        profile: &Profile,
+        platform: &dyn Platform,
         callable: &Callable,
         device: DeviceAddr,
         tensors: &[SimplerTensor],
@@ -64,8 +64,8 @@ impl HostGraph {
         self.builder.clear();
         let mut orchestration = Orchestration {
             graph,
-            drain: &Later,
-            profile,
+            drain: &Later(platform),
+            profile: platform.profile(),
             callable,
             builder: &mut self.builder,
             arguments: &mut self.arguments,

@@ -60,7 +60,7 @@ pub use pipeline::{Done, Launched, Prepared, RunIdentity};
 #[cfg(not(loom))]
 pub use run::{
     CallableId, ChipArg, ChipRuntime, GraphRuntime, PIPELINE_DEPTH_MAX, RunArgs, RunError, RuntimeConfig,
-    SCHEDULER_TIMEOUT, SCHEDULER_TIMEOUT_ENV,
+    SCHEDULER_TIMEOUT, SCHEDULER_TIMEOUT_ENV, TENSOR_TIMEOUT,
 };
 #[cfg(not(loom))]
 pub use swimlane::SwimlaneConfig;

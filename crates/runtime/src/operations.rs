@@ -71,6 +71,12 @@ pub(crate) trait Operations {
     fn return_arguments(&mut self, arguments: Vec<TaskArg>);
     /// Adds a task; the value is its id.
     fn submit(&mut self, task: CheckedTask<'_>) -> Result<u32, GraphError>;
+    /// Waits until no task so far writes any of a checked view, nor, `and_reads`, reads it.
+    fn settle(&mut self, tensor: &SimplerTensor, and_reads: bool) -> Result<(), GraphError>;
+    /// Copies from device memory; what is there was settled.
+    fn read_memory(&self, addr: u64, to: &mut [u8]) -> Result<(), GraphError>;
+    /// Copies to device memory; who uses it was waited for.
+    fn write_memory(&self, addr: u64, from: &[u8]) -> Result<(), GraphError>;
     /// Cores of a kind.
     fn core_count(&self, kind: CoreKind) -> u32;
     /// Whether the run has failed.
@@ -95,6 +101,8 @@ pub(crate) const fn table<O: Operations>() -> SimplerOrchestrationApi {
         phase_recorder: phase_recorder::<O>,
         submit_dummy_task: submit_dummy_task::<O>,
         alloc_tensors: alloc_tensors::<O>,
+        get_tensor_data: get_tensor_data::<O>,
+        set_tensor_data: set_tensor_data::<O>,
     }
 }
 
@@ -146,6 +154,93 @@ unsafe extern "C" fn alloc_tensors<O: Operations>(
     };
     // SAFETY: the header: all calls come from the entry, one at a time.
     unsafe { guarded(run, name, -i64::from(code::EXPLICIT_FATAL), operation) }
+}
+
+unsafe extern "C" fn get_tensor_data<O: Operations>(
+    run: *mut SimplerRun,
+    tensor: *const SimplerTensor,
+    to: *mut c_void,
+    bytes: u64,
+) -> i32 {
+    let name = "get_tensor_data";
+    let read = |operations: &mut O| {
+        // SAFETY: the header: null or a tensor that lives through the call.
+        let (tensor, length) = checked_view(name, unsafe { tensor.as_ref() }, to.is_null(), bytes)?;
+        operations.settle(tensor, false)?;
+        if length == 0 {
+            return Ok(());
+        }
+        // SAFETY: not null, and the header: so many bytes of the caller's to be written.
+        let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), length) };
+        operations.read_memory(tensor.addr + tensor.start_offset, to)
+    };
+    // SAFETY: the header: all calls come from the entry, one at a time.
+    unsafe { guarded(run, name, -(code::EXPLICIT_FATAL as i32), |operations| or_fail(operations, read)) }
+}
+
+unsafe extern "C" fn set_tensor_data<O: Operations>(
+    run: *mut SimplerRun,
+    tensor: *const SimplerTensor,
+    from: *const c_void,
+    bytes: u64,
+) -> i32 {
+    let name = "set_tensor_data";
+    let write = |operations: &mut O| {
+        // SAFETY: the header: null or a tensor that lives through the call.
+        let (tensor, length) = checked_view(name, unsafe { tensor.as_ref() }, from.is_null(), bytes)?;
+        operations.settle(tensor, true)?;
+        if length == 0 {
+            return Ok(());
+        }
+        // SAFETY: not null, and the header: so many bytes of the caller's.
+        let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), length) };
+        operations.write_memory(tensor.addr + tensor.start_offset, from)
+    };
+    // SAFETY: the header: all calls come from the entry, one at a time.
+    unsafe { guarded(run, name, -(code::EXPLICIT_FATAL as i32), |operations| or_fail(operations, write)) }
+}
+
+/// A view of which so many bytes can be copied.
+fn checked_view<'a>(
+    name: &str,
+    tensor: Option<&'a SimplerTensor>,
+    memory_is_null: bool,
+    bytes: u64,
+) -> Result<(&'a SimplerTensor, usize), GraphError> {
+    let tensor = tensor.ok_or_else(|| invalid(format_args!("{name}: the tensor is null")))?;
+    let end = tensor.start_offset.checked_add(tensor.extent).filter(|end| *end <= tensor.bytes);
+    if end.is_none() || bytes > tensor.extent || tensor.contiguous == 0 {
+        return Err(invalid(format_args!(
+            "{name}: {bytes} bytes of a {} view of {} bytes at {} in a buffer of {}",
+            if tensor.contiguous == 0 { "strided" } else { "contiguous" },
+            tensor.extent,
+            tensor.start_offset,
+            tensor.bytes
+        )));
+    }
+    if bytes != 0 && (memory_is_null || tensor.addr == 0) {
+        return Err(invalid(format_args!("{name}: {bytes} bytes at or to a null address")));
+    }
+    let length = usize::try_from(bytes).map_err(|_| invalid(format_args!("{name}: {bytes} bytes")))?;
+    Ok((tensor, length))
+}
+
+/// 0, or the code of an error, which fails the run.
+fn or_fail<O: Operations>(
+    operations: Option<&mut O>,
+    operation: impl FnOnce(&mut O) -> Result<(), GraphError>,
+) -> i32 {
+    let Some(operations) = operations else {
+        return -(code::INVALID_ARGUMENTS as i32);
+    };
+    match operation(operations) {
+        Ok(()) => 0,
+        Err(error) => {
+            let code = error.code;
+            operations.fail(error);
+            -(code as i32)
+        }
+    }
 }
 
 /// What a submitted task runs: its kernels, and what else follows from them.
@@ -497,6 +592,15 @@ mod tests {
         fn return_arguments(&mut self, _: Vec<TaskArg>) {}
         fn submit(&mut self, _: CheckedTask<'_>) -> Result<u32, GraphError> {
             panic!("submit")
+        }
+        fn settle(&mut self, _: &SimplerTensor, _: bool) -> Result<(), GraphError> {
+            panic!("settle")
+        }
+        fn read_memory(&self, _: u64, _: &mut [u8]) -> Result<(), GraphError> {
+            panic!("read_memory")
+        }
+        fn write_memory(&self, _: u64, _: &[u8]) -> Result<(), GraphError> {
+            panic!("write_memory")
         }
         fn core_count(&self, _: CoreKind) -> u32 {
             panic!("core_count")

@@ -8,7 +8,7 @@ use simpler_kernel_abi::{
     SimplerChipArgs, SimplerOrchestrationConfig, SimplerTensor,
 };
 use simpler_log_abi::BINDER;
-use simpler_platform::{LoadedObject, PlatformError, Profile};
+use simpler_platform::{DeviceAddr, LoadedObject, Platform, PlatformError, Profile};
 use simpler_swimlane::{OrchPhase, PhaseNames, SimplerPhaseRecorder, Writer};
 
 use crate::code;
@@ -150,14 +150,34 @@ pub(crate) trait Drain {
     fn ready(&self, graph: &Graph<'_>, shape: Shape);
     /// The run has failed.
     fn failed(&self);
+    /// Waits until a task has completed.
+    fn wait_for(&self, graph: &Graph<'_>, task: u32) -> Result<(), GraphError>;
+    /// Copies from device memory that nobody writes.
+    fn read(&self, addr: u64, to: &mut [u8]) -> Result<(), GraphError>;
+    /// Copies to device memory that nobody uses.
+    fn write(&self, addr: u64, from: &[u8]) -> Result<(), GraphError>;
 }
 
-/// Nobody does: the graph is drained later, elsewhere.
-pub(crate) struct Later;
+/// Nobody does: the graph is drained later, on this device.
+pub(crate) struct Later<'a>(pub(crate) &'a dyn Platform);
 
-impl Drain for Later {
+impl Drain for Later<'_> {
     fn ready(&self, _: &Graph<'_>, _: Shape) {}
     fn failed(&self) {}
+    fn wait_for(&self, graph: &Graph<'_>, task: u32) -> Result<(), GraphError> {
+        if graph.tasks.is_complete(task) {
+            return Ok(());
+        }
+        Err(invalid(format_args!(
+            "task {task} uses the tensor, and host_build_graph starts no task before the orchestration has ended"
+        )))
+    }
+    fn read(&self, addr: u64, to: &mut [u8]) -> Result<(), GraphError> {
+        self.0.copy_to_host(to, DeviceAddr(addr)).map_err(invalid)
+    }
+    fn write(&self, addr: u64, from: &[u8]) -> Result<(), GraphError> {
+        self.0.copy_to_device(DeviceAddr(addr), from).map_err(invalid)
+    }
 }
 
 /// What the operations table works on.
@@ -225,6 +245,27 @@ impl Operations for Orchestration<'_> {
             track.submitted(submitted.task, start);
         }
         Ok(submitted.task)
+    }
+
+    fn settle(&mut self, tensor: &SimplerTensor, and_reads: bool) -> Result<(), GraphError> {
+        if self.failed {
+            return Err(invalid("the run has failed"));
+        }
+        let mut result = Ok(());
+        self.builder.using(tensor, and_reads, &mut |task| {
+            if result.is_ok() {
+                result = self.drain.wait_for(&self.graph, task);
+            }
+        });
+        result
+    }
+
+    fn read_memory(&self, addr: u64, to: &mut [u8]) -> Result<(), GraphError> {
+        self.drain.read(addr, to)
+    }
+
+    fn write_memory(&self, addr: u64, from: &[u8]) -> Result<(), GraphError> {
+        self.drain.write(addr, from)
     }
 
     fn core_count(&self, kind: CoreKind) -> u32 {

@@ -22,7 +22,7 @@ use crate::graph::fan::{PLACES, TaskKernels};
 use crate::graph::host_arena::HostArena;
 use crate::graph::{GraphError, Limits};
 use crate::log_binding::bind_log;
-use crate::operations::{self, CheckedTask, Operations};
+use crate::operations::{self, CheckedTask, Operations, invalid};
 use crate::orchestration::CORES_PER_CLUSTER;
 use crate::run::RunError;
 
@@ -224,6 +224,31 @@ impl Operations for Recorder<'_> {
             stage: before.unwrap_or(0),
         });
         Ok(submitted.task)
+    }
+
+    fn settle(&mut self, tensor: &SimplerTensor, and_reads: bool) -> Result<(), GraphError> {
+        let mut used = None;
+        self.builder.using(tensor, and_reads, &mut |task| {
+            if !self.graph.tasks.is_complete(task) {
+                used = Some(task);
+            }
+        });
+        match used {
+            None => Ok(()),
+            Some(task) => Err(invalid(format_args!("task {task} uses the tensor, and nothing runs yet"))),
+        }
+    }
+
+    fn read_memory(&self, addr: u64, to: &mut [u8]) -> Result<(), GraphError> {
+        // SAFETY: `record`'s obligation: the addresses are memory of this process that the orchestration expects.
+        to.copy_from_slice(unsafe { std::slice::from_raw_parts(addr as *const u8, to.len()) });
+        Ok(())
+    }
+
+    fn write_memory(&self, addr: u64, from: &[u8]) -> Result<(), GraphError> {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(addr as *mut u8, from.len()) }.copy_from_slice(from);
+        Ok(())
     }
 
     fn core_count(&self, kind: CoreKind) -> u32 {

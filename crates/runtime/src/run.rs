@@ -24,6 +24,8 @@ use crate::swimlane::SwimlaneConfig;
 
 /// How long a run may make no progress (RUNTIME §2.3).
 pub const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long an orchestration may wait for a tensor (RUNTIME §2.3), and three quarters of the run's own limit at most.
+pub const TENSOR_TIMEOUT: Duration = Duration::from_secs(15);
 /// Overrides [`SCHEDULER_TIMEOUT`], in milliseconds; read once per [`ChipRuntime`].
 pub const SCHEDULER_TIMEOUT_ENV: &str = "SIMPLER_SCHEDULER_TIMEOUT_MS";
 /// As many as a set of them has bits (`Graph::idle_schedulers`).

@@ -171,6 +171,13 @@ typedef struct SimplerOrchestrationApi {
     /* Allocates count tensors (1 .. SIMPLER_TASK_TENSORS_MAX), as the outputs of a task that has finished: sets the
      * addr and owner_task of each. Their contents are undefined. The value is that task's id, or a negative code. */
     int64_t (*alloc_tensors)(SimplerRun *run, SimplerTensor *const *tensors, uint32_t count);
+    /* Copies bytes from the first byte of a contiguous view on, once every task submitted so far that writes any of
+     * the view has finished. 0, or a negative code: 8 where that takes more than 15 seconds. host_build_graph starts no
+     * task before the orchestration has ended: there it is error 5 if such a task exists. */
+    int32_t (*get_tensor_data)(SimplerRun *run, const SimplerTensor *tensor, void *to, uint64_t bytes);
+    /* The other way round, once every task that reads or writes any of the view has finished. What is submitted
+     * afterwards sees it. */
+    int32_t (*set_tensor_data)(SimplerRun *run, const SimplerTensor *tensor, const void *from, uint64_t bytes);
 } SimplerOrchestrationApi;
 
 /* What an orchestration object defines; the second is optional. */

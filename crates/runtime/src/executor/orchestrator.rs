@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use simpler_device_phase::{Phase, cycles_to_ns};
 use simpler_host_log::log_timing;
+use simpler_relax::{Deadline, Relax};
 use simpler_swimlane::{ScopeSink, SimplerPhaseRecorder};
 
 use super::{Gate, GateGuard, ORCH_PROFILING, OrchestratorState, Thread, watchdog};
@@ -12,6 +13,7 @@ use crate::graph::arena::Graph;
 use crate::graph::{GraphError, Shape};
 use crate::operations::invalid;
 use crate::orchestration::{self, Drain, Orchestration, SubmitTrack, chip_args};
+use crate::run::TENSOR_TIMEOUT;
 
 /// Runs the orchestrator's part; the status of its thread.
 pub(super) fn run(thread: &Thread<'_>, graph: Graph<'_>) -> i32 {
@@ -162,5 +164,46 @@ impl Drain for Thread<'_> {
 
     fn failed(&self) {
         self.ring_others();
+    }
+
+    fn wait_for(&self, graph: &Graph<'_>, task: u32) -> Result<(), GraphError> {
+        let event = self.aicpu.event(self.index);
+        // A run that waits here makes no progress, perhaps: this says what for, before the schedulers say that.
+        let limit = TENSOR_TIMEOUT.min(self.run.timeout * 3 / 4);
+        let deadline = Deadline::after(limit);
+        let mut relax = Relax::new();
+        graph.await_task(true);
+        let result = loop {
+            let seen = event.epoch();
+            if graph.tasks.is_complete(task) {
+                break Ok(());
+            }
+            if graph.is_fatal() {
+                break Err(invalid(format_args!("the run has failed while task {task} was waited for")));
+            }
+            if deadline.passed() {
+                let ms = limit.as_millis();
+                let text = format!("the orchestration waits for a tensor that task {task} uses: {ms} ms");
+                break Err(GraphError { code: code::TENSOR_TIMEOUT, text });
+            }
+            relax.wait(event, seen);
+        };
+        graph.await_task(false);
+        result
+    }
+
+    fn read(&self, addr: u64, to: &mut [u8]) -> Result<(), GraphError> {
+        // SAFETY: a view of the orchestration's, which the header asks to be one of device memory; code on the AICPU
+        // reads that directly, and nobody writes it.
+        let from = unsafe { std::slice::from_raw_parts(addr as *const u8, to.len()) };
+        to.copy_from_slice(from);
+        Ok(())
+    }
+
+    fn write(&self, addr: u64, from: &[u8]) -> Result<(), GraphError> {
+        // SAFETY: as above, and nobody uses it; what is submitted later is published after this.
+        let to = unsafe { std::slice::from_raw_parts_mut(addr as *mut u8, from.len()) };
+        to.copy_from_slice(from);
+        Ok(())
     }
 }

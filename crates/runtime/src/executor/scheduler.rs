@@ -352,6 +352,9 @@ impl<'a> Scheduler<'a> {
                 }
             });
             graph.count_completed();
+            if graph.is_task_awaited() {
+                self.thread.aicpu.event(self.thread.leader()).notify_one();
+            }
             finished = self.dummies.pop();
             if let Some(dummy) = finished {
                 self.finished_without_core(SchedKind::DummyTask, dummy);

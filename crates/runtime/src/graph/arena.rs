@@ -130,6 +130,8 @@ pub struct Control {
     completed: Padded,
     /// Non-zero once the run has failed.
     fatal: Padded,
+    /// Non-zero while the orchestrator waits for a task.
+    awaited: Padded,
     /// Per shape, the set of schedulers that have idle cores for it.
     idle: [Padded; SHAPES.len()],
     /// The task that gathers cores so that all its blocks start together.
@@ -388,7 +390,7 @@ impl<'m> Graph<'m> {
             // The run before left tasks in the queues. Otherwise they are empty at whatever position.
             self.ready.iter().for_each(ReadyQueue::reset);
         }
-        for word in [&control.submitted, &control.sealed, &control.completed] {
+        for word in [&control.submitted, &control.sealed, &control.completed, &control.awaited] {
             word.0.store(0, Ordering::Relaxed);
         }
         for word in &control.idle {
@@ -435,6 +437,23 @@ impl<'m> Graph<'m> {
     pub(crate) fn count_completed(&self) {
         // ORDERING: SeqCst: see `is_drained`.
         self.control.completed.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Says that the orchestrator waits for a task to complete, or does not any more.
+    ///
+    /// It says so and then looks at the task; a scheduler completes the task and then looks here. All four accesses are
+    /// SeqCst, so that one of the two sees the other: the orchestrator that the task has completed, or the scheduler that
+    /// it must ring.
+    pub(crate) fn await_task(&self, awaited: bool) {
+        // ORDERING: SeqCst: see above.
+        self.control.awaited.0.store(awaited.into(), Ordering::SeqCst);
+    }
+
+    /// Whether the orchestrator waits for a task. For who has just completed one.
+    #[inline]
+    pub(crate) fn is_task_awaited(&self) -> bool {
+        // ORDERING: SeqCst: see `await_task`.
+        self.control.awaited.0.load(Ordering::SeqCst) != 0
     }
 
     /// No more tasks will be submitted.

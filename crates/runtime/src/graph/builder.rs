@@ -149,6 +149,12 @@ impl Builder {
         Ok(Submitted { task, ready })
     }
 
+    /// Tells each task so far that writes any of a view, and, `read` as well, that has read it since.
+    pub(crate) fn using(&self, tensor: &SimplerTensor, read: bool, each: &mut impl FnMut(u32)) {
+        let start = tensor.start_offset;
+        self.regions.using(Region { base: tensor.addr, start, end: start + tensor.extent }, read, each);
+    }
+
     fn allocate_outputs(
         &mut self,
         graph: &Graph<'_>,

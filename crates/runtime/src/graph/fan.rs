@@ -305,12 +305,19 @@ impl<'m> Tasks<'m> {
         }
     }
 
+    /// Whether `task` has completed: everything that it wrote is then visible.
+    pub fn is_complete(&self, task: u32) -> bool {
+        // ORDERING: SeqCst: its Acquire pairs with the swap in `complete`; for the total order see `Graph::await_task`.
+        self.slot(task).successors.load(Ordering::SeqCst) == CLOSED
+    }
+
     /// Completes `task`: closes its list and counts down every successor, calling `ready` for each that now waits
     /// for nothing. Once per task, after its kernel's writes are visible to the caller.
     #[inline]
     pub fn complete(&self, task: u32, mut ready: impl FnMut(u32)) {
-        // ORDERING: AcqRel: Release pairs with the loads of CLOSED in `link`; Acquire pairs with its exchange.
-        let mut at = self.slot(task).successors.swap(CLOSED, Ordering::AcqRel);
+        // ORDERING: SeqCst: its Release pairs with the loads of CLOSED in `link`, its Acquire with its exchange; for the
+        // total order see `Graph::await_task`.
+        let mut at = self.slot(task).successors.swap(CLOSED, Ordering::SeqCst);
         while at != EMPTY {
             let edge = &self.edges[(at - 1) as usize];
             // ORDERING: Relaxed: ordered by the swap above.

@@ -129,6 +129,21 @@ impl Regions {
         Ok(())
     }
 
+    /// Tells each task that writes any of `region`, and, `read` as well, that has read it since, perhaps more than once.
+    pub fn using(&self, region: Region, read: bool, each: &mut impl FnMut(u32)) {
+        let Some(buffer) = self.known(region.base) else { return };
+        let lists = [Some(buffer.writers), read.then_some(buffer.readers)];
+        for mut at in lists.into_iter().flatten() {
+            while at != NONE {
+                let access = self.accesses[at as usize];
+                if overlaps(&access, &region) {
+                    each(access.task);
+                }
+                at = access.next;
+            }
+        }
+    }
+
     /// Walks a list for a write: dependencies on what overlaps, and the bytes that are covered leave it. Returns the
     /// new head.
     fn supersede(
@@ -178,16 +193,27 @@ impl Regions {
         Ok(self.accesses.len() as u32 - 1)
     }
 
-    fn buffer(&mut self, base: u64) -> Result<usize, RegionsFull> {
-        let bucket = bucket_of(base);
-        let mut at = self.buckets[bucket];
+    fn known(&self, base: u64) -> Option<&Buffer> {
+        self.index_of(base).map(|index| &self.buffers[index])
+    }
+
+    fn index_of(&self, base: u64) -> Option<usize> {
+        let mut at = self.buckets[bucket_of(base)];
         while at != NONE {
             let buffer = &self.buffers[at as usize];
             if buffer.base == base {
-                return Ok(at as usize);
+                return Some(at as usize);
             }
             at = buffer.next;
         }
+        None
+    }
+
+    fn buffer(&mut self, base: u64) -> Result<usize, RegionsFull> {
+        if let Some(known) = self.index_of(base) {
+            return Ok(known);
+        }
+        let bucket = bucket_of(base);
         let index = self.buffers.len();
         if index == REGIONS_MAX {
             return Err(RegionsFull);
