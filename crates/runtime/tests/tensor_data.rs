@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use simpler_kernel_abi::{ArgUse, CoreKind};
 use simpler_runtime::{CallableImage, ChipArg, GraphRuntime, RunArgs, RuntimeConfig};
@@ -75,6 +75,22 @@ fn an_orchestration_decides_by_what_its_tasks_have_computed() {
         run(&chip, id, &RunArgs { tensors: tensors(&mut x, &mut steps), scalars: vec![0] }).unwrap();
         assert_eq!(steps, [f32::from(exponent)]);
     }
+}
+
+#[test]
+fn who_waits_for_a_tensor_is_rung() {
+    // Longer than anybody yields: left to its park slice the orchestrator would take one a step.
+    const STEPS: u32 = 50;
+    let slow = HALVE
+        .replace("{ *(float", "{ struct timespec t = {0, 1000000}; while (nanosleep(&t, &t)) { } *(float");
+    let chip = small_chip();
+    let id = chip.register(&count_down(&format!("#include <time.h>\n{slow}"))).unwrap();
+    let (mut x, mut steps) = (vec![2.0_f32.powi(STEPS as i32)], vec![-1.0]);
+    let start = Instant::now();
+    run(&chip, id, &RunArgs { tensors: tensors(&mut x, &mut steps), scalars: vec![0] }).unwrap();
+    let took = start.elapsed();
+    assert_eq!(steps, [STEPS as f32]);
+    assert!(took < simpler_relax::PARK_SLICE / 2 * STEPS, "{STEPS} steps took {took:?}");
 }
 
 /// x[1] := 10 x[1] + x[0] by a task that takes a while, then x[0] is overwritten, then the task once more.
