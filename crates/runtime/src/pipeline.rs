@@ -18,6 +18,7 @@ use std::fmt::Write as _;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use simpler_device_phase::Phases;
 use simpler_host_log::{Invocation, RootGuard, Span, SpanContext, context, replace_context, span};
@@ -155,6 +156,8 @@ struct Flight<'r> {
     launch: Box<dyn Launch>,
     runner_run: Span,
     anchors: Vec<DeviceClockAnchor>,
+    /// When the last one was taken.
+    anchored: Instant,
 }
 
 /// A run between its preparation and its end. It stays on its thread, whose spans it has open.
@@ -310,6 +313,12 @@ impl<'r> Launched<'r> {
         self.0.flight.as_ref().is_none_or(|flight| flight.launch.is_done())
     }
 
+    /// As [`Launched::wait`], but no longer than `limit`, and the run stays on the device; whether `wait` would return at
+    /// once.
+    pub fn wait_for(&mut self, limit: Duration) -> bool {
+        self.0.within(|run| run.wait_for(limit))
+    }
+
     /// Waits for the end of the run on the device, and gives the device back. It returns only when every kernel has.
     pub fn wait(self) -> Done<'r> {
         let Self(mut run) = self;
@@ -369,7 +378,7 @@ impl Run<'_> {
         let mut anchors = Vec::new();
         self.anchor(&mut anchors);
         let launch = runtime.platform.launch(Arc::new(program))?;
-        self.flight = Some(Flight { device, launch, runner_run, anchors });
+        self.flight = Some(Flight { device, launch, runner_run, anchors, anchored: Instant::now() });
         Ok(())
     }
 
@@ -381,11 +390,26 @@ impl Run<'_> {
         }
     }
 
-    fn wait(&mut self) {
-        let Some(Flight { mut device, launch, runner_run, mut anchors }) = self.flight.take() else { return };
-        while !launch.wait_for(ANCHOR_INTERVAL) {
+    /// Waits for the launch, no longer than `limit`; takes an anchor where the last one is old.
+    fn wait_for(&mut self, limit: Duration) -> bool {
+        let Some(flight) = &mut self.flight else { return true };
+        let ended = flight.launch.wait_for(limit.min(ANCHOR_INTERVAL));
+        if !ended && flight.anchored.elapsed() >= ANCHOR_INTERVAL {
+            flight.anchored = Instant::now();
+            let mut anchors = std::mem::take(&mut flight.anchors);
             self.anchor(&mut anchors);
+            if let Some(flight) = &mut self.flight {
+                flight.anchors = anchors;
+            }
         }
+        ended
+    }
+
+    fn wait(&mut self) {
+        while !self.wait_for(ANCHOR_INTERVAL) {}
+        let Some(Flight { mut device, launch, runner_run, mut anchors, .. }) = self.flight.take() else {
+            return;
+        };
         let status = launch.wait();
         self.anchor(&mut anchors);
         self.outcome = Some(self.ended(&mut device, status, anchors));

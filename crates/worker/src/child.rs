@@ -14,8 +14,8 @@ use nix::unistd::Pid;
 use simpler_host_log as host_log;
 use simpler_relax::Relax;
 
-use crate::endpoint::MakeEndpoint;
-use crate::mailbox::{ChildEnd, Control, Failure, Request, Task};
+use crate::endpoint::{MakeEndpoint, Task, Tasks};
+use crate::mailbox::{ChildEnd, Control, Failure, Request, TASK_FRAMES};
 use crate::process::{exit_now, wait_for_the_end_of};
 use crate::shared_memory::SharedRanges;
 use crate::{CallableImage, Endpoint, RunError};
@@ -78,7 +78,7 @@ fn bring_up(inheritance: &Inheritance<'_>) -> Result<Box<dyn Endpoint>, i32> {
     });
     match made {
         Ok(endpoint) => {
-            inheritance.mailbox.finish_init(Ok(()));
+            inheritance.mailbox.finish_init(Ok(endpoint.pipeline_depth().clamp(1, TASK_FRAMES)));
             Ok(endpoint)
         }
         Err((failure, status)) => {
@@ -109,18 +109,15 @@ fn serve(inheritance: &Inheritance<'_>, endpoint: &mut dyn Endpoint) -> i32 {
     let mut relax = Relax::new();
     loop {
         let seen = mailbox.requests().epoch();
-        let panicked = match mailbox.next() {
+        let panicked = match mailbox.next([false; TASK_FRAMES]) {
             Some(Request::Shutdown) => return 0,
             Some(Request::Control(request)) => {
                 let outcome = answer(request, |control| serve_control(inheritance, endpoint, control));
                 mailbox.finish_control(outcome.as_ref().copied().map_err(|(failure, _)| failure));
                 outcome.err().and_then(|(_, status)| status)
             }
-            Some(Request::Task(request)) => {
-                let outcome = answer(request, |task| serve_task(inheritance, endpoint, task));
-                mailbox.finish_task(outcome.as_ref().copied().map_err(|(failure, _)| failure));
-                outcome.err().and_then(|(_, status)| status)
-            }
+            // Not answered yet, so it is found again.
+            Some(Request::Task(..)) => serve_tasks(inheritance, endpoint),
             None => {
                 relax.wait(mailbox.requests(), seen);
                 continue;
@@ -162,18 +159,59 @@ fn guarded<T>(body: impl FnOnce() -> Result<T, RunError>) -> Result<T, Refusal> 
     }
 }
 
-fn serve_task(
-    inheritance: &Inheritance<'_>,
-    endpoint: &mut dyn Endpoint,
-    task: Task,
-) -> Result<(), RunError> {
-    for (position, arg) in task.args.tensors.iter().enumerate() {
-        inheritance.shared.check(position, &arg.tensor).map_err(refused)?;
+/// Lets the endpoint make the runs that there are; the status to leave with if it panicked.
+fn serve_tasks(inheritance: &Inheritance<'_>, endpoint: &mut dyn Endpoint) -> Option<i32> {
+    let mut frames = Frames { inheritance, taken: [false; TASK_FRAMES] };
+    let served = guarded(|| {
+        // SAFETY: host tensors lie inside shared mappings that this process keeps, as `next` checks, and the parent asks
+        // its users to leave them alone until the run is waited for; device addresses come from this endpoint, and the
+        // objects of the snapshot are what the parent was given to run.
+        unsafe { endpoint.run_all(&mut frames) };
+        Ok(())
+    });
+    let (failure, status) = served.err()?;
+    for slot in (0..TASK_FRAMES).filter(|slot| frames.taken[*slot]) {
+        inheritance.mailbox.finish_task(slot, Err(&failure));
     }
-    // SAFETY: host tensors lie inside shared mappings that this process keeps, as was checked, and the parent asks its
-    // users to leave them alone until the run is waited for; device addresses come from this endpoint, and the objects
-    // of the snapshot are what the parent was given to run.
-    unsafe { endpoint.run(&task.callable, &task.args) }
+    status
+}
+
+/// The task frames, for the endpoint.
+struct Frames<'a> {
+    inheritance: &'a Inheritance<'a>,
+    /// Those whose runs the endpoint has not given back.
+    taken: [bool; TASK_FRAMES],
+}
+
+impl Tasks for Frames<'_> {
+    fn next(&mut self) -> Option<Task> {
+        loop {
+            // Shutdown and control are served when the endpoint has given all runs back.
+            let Some(Request::Task(slot, task)) = self.inheritance.mailbox.next(self.taken) else {
+                return None;
+            };
+            let checked = task.and_then(|task| {
+                for (position, arg) in task.args.tensors.iter().enumerate() {
+                    let check = self.inheritance.shared.check(position, &arg.tensor);
+                    check.map_err(|text| Failure { code: -1, text })?;
+                }
+                Ok(task)
+            });
+            match checked {
+                Ok(crate::mailbox::Task { callable, args, run_id, dispatch_id }) => {
+                    self.taken[slot] = true;
+                    return Some(Task { slot, callable, args, run_id, dispatch_id });
+                }
+                Err(failure) => self.inheritance.mailbox.finish_task(slot, Err(&failure)),
+            }
+        }
+    }
+
+    fn finish(&mut self, slot: usize, outcome: Result<(), RunError>) {
+        self.taken[slot] = false;
+        let failure = outcome.err().map(|error| Failure { code: error.code, text: error.text });
+        self.inheritance.mailbox.finish_task(slot, failure.as_ref().map_or(Ok(()), Err));
+    }
 }
 
 fn serve_control(

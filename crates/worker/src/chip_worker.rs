@@ -6,11 +6,12 @@
 //! dropped again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use simpler_platform::{DeviceAddr, Platform};
-use simpler_runtime::{CallableId, ChipRuntime, RuntimeConfig};
+use simpler_runtime::{CallableId, ChipRuntime, Launched, Prepared, RunIdentity, RuntimeConfig};
 
-use crate::{CallableImage, Endpoint, RunArgs, RunError};
+use crate::{CallableImage, Endpoint, RunArgs, RunError, Task, Tasks};
 
 /// A chip that runs callables in this process, driven through [`Endpoint`]. Dropping it ends its threads.
 pub struct ChipWorker {
@@ -18,7 +19,11 @@ pub struct ChipWorker {
     runtime: ChipRuntime,
     /// Local slots: the digest that frames carry, and the runtime's identity.
     slots: Vec<([u8; 32], CallableId)>,
+    pipeline_depth: usize,
 }
+
+/// How often a worker with one run on its device looks for another one to bind meanwhile.
+const LOOK_INTERVAL: Duration = Duration::from_micros(500);
 
 impl ChipWorker {
     /// A runtime over `platform` with every callable registered.
@@ -30,6 +35,7 @@ impl ChipWorker {
         config: RuntimeConfig,
         callables: &[CallableImage],
     ) -> Result<Self, RunError> {
+        let pipeline_depth = config.pipeline_depth;
         let runtime = ChipRuntime::new(platform, config)?;
         let slots = callables
             .iter()
@@ -41,7 +47,7 @@ impl ChipWorker {
                 Ok((callable.digest(), id))
             })
             .collect::<Result<_, RunError>>()?;
-        Ok(Self { runtime, slots })
+        Ok(Self { runtime, slots, pipeline_depth })
     }
 
     fn slot(&self, callable: &[u8; 32]) -> Result<usize, RunError> {
@@ -63,6 +69,24 @@ impl Endpoint for ChipWorker {
         unsafe { self.runtime.run(id, args) }
     }
 
+    fn pipeline_depth(&self) -> usize {
+        self.pipeline_depth
+    }
+
+    unsafe fn run_all(&mut self, tasks: &mut dyn Tasks) {
+        if self.pipeline_depth == 1 {
+            while let Some(task) = tasks.next() {
+                // SAFETY: the caller's obligation.
+                let outcome = unsafe { self.run(&task.callable, &task.args) };
+                tasks.finish(task.slot, outcome);
+            }
+            return;
+        }
+        let mut pipeline = Pipeline { worker: self, tasks, prepared: None, launched: None };
+        // SAFETY: the caller's obligation.
+        while unsafe { pipeline.advance() } {}
+    }
+
     fn prepare(&mut self, callable: &[u8; 32]) -> Result<u64, RunError> {
         self.slot(callable).map(|slot| slot as u64)
     }
@@ -81,5 +105,67 @@ impl Endpoint for ChipWorker {
 
     fn copy_from(&mut self, host: &mut [u8], device: u64) -> Result<(), RunError> {
         self.runtime.copy_from(host, DeviceAddr(device))
+    }
+}
+
+/// Up to two runs: one on the device, one that is bound meanwhile.
+struct Pipeline<'r> {
+    worker: &'r ChipWorker,
+    tasks: &'r mut dyn Tasks,
+    prepared: Option<(usize, Prepared<'r>)>,
+    launched: Option<(usize, Launched<'r>)>,
+}
+
+impl Pipeline<'_> {
+    /// Does the next thing; whether there was any.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::run_all`].
+    unsafe fn advance(&mut self) -> bool {
+        if self.prepared.is_none()
+            && let Some(task) = self.tasks.next()
+        {
+            // SAFETY: the caller's obligation.
+            unsafe { self.bind(task) };
+        }
+        let Some((slot, mut run)) = self.launched.take() else {
+            return self.launch_next();
+        };
+        // With another one bound there is nothing else to do meanwhile.
+        if self.prepared.is_none() && !run.wait_for(LOOK_INTERVAL) {
+            self.launched = Some((slot, run));
+            return true;
+        }
+        let done = run.wait();
+        // Before the results are copied back, so that the device does not wait for that.
+        self.launch_next();
+        self.tasks.finish(slot, done.finalize());
+        true
+    }
+
+    /// # Safety
+    /// As for [`Endpoint::run_all`].
+    unsafe fn bind(&mut self, task: Task) {
+        let Task { slot, callable, args, run_id, dispatch_id } = task;
+        let worker = self.worker;
+        let prepared = worker.slot(&callable).and_then(|callable| {
+            let (_, id) = worker.slots[callable];
+            // SAFETY: the caller's obligation.
+            unsafe { worker.runtime.prepare(id, &args, RunIdentity { run_id, dispatch_id }) }
+        });
+        match prepared {
+            Ok(prepared) => self.prepared = Some((slot, prepared)),
+            Err(error) => self.tasks.finish(slot, Err(error)),
+        }
+    }
+
+    /// Launches the run that is bound; whether there was one.
+    fn launch_next(&mut self) -> bool {
+        let Some((slot, prepared)) = self.prepared.take() else { return false };
+        match prepared.launch() {
+            Ok(launched) => self.launched = Some((slot, launched)),
+            Err(error) => self.tasks.finish(slot, Err(error)),
+        }
+        true
     }
 }

@@ -2,6 +2,31 @@
 
 use crate::{CallableImage, RunArgs, RunError};
 
+/// A run that an endpoint is to make.
+#[derive(Debug)]
+pub struct Task {
+    /// Its frame, to be given back with the outcome.
+    pub(crate) slot: usize,
+    /// The callable's digest.
+    pub callable: [u8; 32],
+    /// Its arguments.
+    pub args: RunArgs,
+    /// The parent's number for the run.
+    pub run_id: u64,
+    /// The parent's number for handing it over, counted from 1.
+    pub dispatch_id: u64,
+}
+
+/// What the parent has handed over and not yet got back.
+pub trait Tasks {
+    /// The next run in the order of dispatch, if there is one now; none while the parent waits for something else.
+    ///
+    /// Its arguments satisfy what [`Endpoint::run`] asks for, until it is finished.
+    fn next(&mut self) -> Option<Task>;
+    /// Gives a run back.
+    fn finish(&mut self, slot: usize, outcome: Result<(), RunError>);
+}
+
 /// The receiving end of a mailbox: made in the child after the fork, driven by its one loop.
 ///
 /// [`ChipWorker`](crate::ChipWorker) is the endpoint of a chip child; tests put their own in its place.
@@ -15,6 +40,21 @@ pub trait Endpoint {
     /// - A tensor in device memory names memory of this endpoint's device.
     /// - The callable's objects keep to the kernel headers.
     unsafe fn run(&mut self, callable: &[u8; 32], args: &RunArgs) -> Result<(), RunError>;
+    /// How many runs [`Endpoint::run_all`] takes before it gives the first back, 1 or 2.
+    fn pipeline_depth(&self) -> usize {
+        1
+    }
+    /// Makes the runs that there are, and gives each back, until there is none.
+    ///
+    /// # Safety
+    /// As for [`Endpoint::run`], for every run that `tasks` gives.
+    unsafe fn run_all(&mut self, tasks: &mut dyn Tasks) {
+        while let Some(task) = tasks.next() {
+            // SAFETY: the caller's obligation.
+            let outcome = unsafe { self.run(&task.callable, &task.args) };
+            tasks.finish(task.slot, outcome);
+        }
+    }
     /// The local slot of a callable that the parent's snapshot held.
     fn prepare(&mut self, callable: &[u8; 32]) -> Result<u64, RunError>;
     /// Device memory.

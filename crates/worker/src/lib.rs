@@ -58,7 +58,7 @@ mod worker;
 #[cfg(not(loom))]
 pub use chip_worker::ChipWorker;
 #[cfg(not(loom))]
-pub use endpoint::{Endpoint, MakeEndpoint};
+pub use endpoint::{Endpoint, MakeEndpoint, Task, Tasks};
 #[cfg(not(loom))]
 pub use error::{Ending, WorkerError};
 #[cfg(not(loom))]

@@ -1,7 +1,7 @@
 //! The shared-memory mailbox between a parent and one child: frames whose state word says whose turn it is.
 //!
-//! A mailbox has three places for frames of one layout (RUNTIME §1.4): the base frame for bring-up, control
-//! requests and shutdown, and task frames, of which one is in use (the second belongs to pipelining).
+//! A mailbox has three frames of one layout (RUNTIME §1.4): the base frame for bring-up, control requests and
+//! shutdown, and two task frames, of which as many are in use as the child has said that it pipelines runs.
 //! [`ParentEnd`] and [`ChildEnd`] are the two ends; each can only write its own words:
 //!
 //! | word | writer |
@@ -46,16 +46,14 @@ use crate::{RunArgs, WorkerError};
 
 /// The version in the trailer; a child refuses any other.
 const PROTOCOL_VERSION: u64 = 3;
-/// Task frames in use: pipeline depth 1 (sim).
-const TASK_FRAMES: usize = 1;
-/// Task frames that the layout has.
-const TASK_FRAMES_MAX: usize = 2;
+/// Task frames that the layout has: runs that a child can have at a time.
+pub(crate) const TASK_FRAMES: usize = 2;
 /// CallConfig (RUNTIME §1.5) is 6×i32, 12×u64 and 1024 characters; all zero means every default.
 const CALL_CONFIG_WORDS: usize = (6 * 4 + 12 * 8 + 1024) / 8;
 /// Longest error text: a sentence with a path and a linker's words. A longer one is cut and ends in `~`.
 pub(crate) const ERROR_TEXT_BYTES: usize = 1024;
 
-const _: () = assert!(TASK_FRAMES <= TASK_FRAMES_MAX);
+const _: () = assert!(TASK_FRAMES == simpler_runtime::PIPELINE_DEPTH_MAX);
 
 /// A callable's identity in a frame.
 pub(crate) type Digest = [u8; 32];
@@ -189,7 +187,7 @@ struct Mailbox {
     /// Rung by the parent after it handed over a frame or set the shutdown word.
     requests: EventCount,
     base: Frame,
-    tasks: [Frame; TASK_FRAMES_MAX],
+    tasks: [Frame; TASK_FRAMES],
 }
 
 #[repr(C, align(64))]
@@ -275,6 +273,8 @@ impl Control {
 pub(crate) struct Task {
     pub(crate) callable: Digest,
     pub(crate) args: RunArgs,
+    pub(crate) run_id: u64,
+    pub(crate) dispatch_id: u64,
 }
 
 /// Who a task is, for the trailer.
@@ -287,9 +287,6 @@ pub(crate) struct TaskIdentity {
     pub(crate) generation: u64,
 }
 
-/// The task slot that every task of a pipeline of depth 1 has.
-pub(crate) const TASK_SLOT: usize = 0;
-
 /// The parent's side of one mailbox.
 #[derive(Clone, Copy)]
 pub(crate) struct ParentEnd<'a> {
@@ -297,11 +294,12 @@ pub(crate) struct ParentEnd<'a> {
 }
 
 impl ParentEnd<'_> {
-    /// The outcome of bring-up, once; the frame is the parent's afterwards.
-    pub(crate) fn take_init(&self) -> Option<Result<(), Failure>> {
+    /// The outcome of bring-up, once: how many runs the child can have at a time. The frame is the parent's afterwards.
+    pub(crate) fn take_init(&self) -> Option<Result<usize, Failure>> {
         let base = &self.mailbox.base;
         let outcome = match base.state.state() {
-            state if state == State::InitReady as i32 => Ok(()),
+            // ORDERING: Relaxed: the Acquire load of the state came before.
+            state if state == State::InitReady as i32 => Ok(base.lease_slot.load(Ordering::Relaxed) as usize),
             state if state == State::InitFailed as i32 => Err(failure_or_unknown(base)),
             _ => return None,
         };
@@ -351,24 +349,24 @@ impl ParentEnd<'_> {
         Some(outcome)
     }
 
-    /// Hands a task to the child. The task frame must be the parent's, which it is at first and after each
+    /// Hands a task to the child in task frame `slot`. The frame must be the parent's, which it is at first and after each
     /// `take_task`.
     ///
     /// # Errors
     /// Arguments that do not fit; the frame stays the parent's.
-    pub(crate) fn post_task(&self, task: &TaskIdentity, args: &RunArgs) -> Result<(), String> {
-        let frame = &self.mailbox.tasks[TASK_SLOT];
+    pub(crate) fn post_task(&self, slot: usize, task: &TaskIdentity, args: &RunArgs) -> Result<(), String> {
+        let frame = &self.mailbox.tasks[slot];
         debug_assert!(frame.state.is(State::Idle), "the task frame is the parent's");
         arguments::write(&frame.arguments, args)?;
         frame.set_digest(&task.callable);
         // ORDERING: Relaxed for all: published by the frame's `hand_over`.
         for (word, value) in [
             (&frame.callable_or_opcode, task.callable_index as u64),
-            (&frame.lease_slot, TASK_SLOT as u64),
+            (&frame.lease_slot, slot as u64),
             (&frame.lease_generation, task.generation),
             (&frame.protocol_version, PROTOCOL_VERSION),
             (&frame.run_id, task.run_id),
-            (&frame.slot_id, TASK_SLOT as u64),
+            (&frame.slot_id, slot as u64),
             (&frame.generation, task.generation),
             (&frame.dispatch_id, task.dispatch_id),
         ] {
@@ -380,14 +378,14 @@ impl ParentEnd<'_> {
     }
 
     /// Whether `take_task` has an outcome to give.
-    pub(crate) fn task_is_done(&self) -> bool {
-        let frame = &self.mailbox.tasks[TASK_SLOT];
+    pub(crate) fn task_is_done(&self, slot: usize) -> bool {
+        let frame = &self.mailbox.tasks[slot];
         frame.state.is(State::TaskDone) || frame.state.is(State::TaskFailed)
     }
 
     /// The outcome of the task, once.
-    pub(crate) fn take_task(&self) -> Option<Result<(), Failure>> {
-        let frame = &self.mailbox.tasks[TASK_SLOT];
+    pub(crate) fn take_task(&self, slot: usize) -> Option<Result<(), Failure>> {
+        let frame = &self.mailbox.tasks[slot];
         let outcome = match frame.state.state() {
             state if state == State::TaskDone as i32 => Ok(()),
             state if state == State::TaskFailed as i32 => Err(failure_or_unknown(frame)),
@@ -398,9 +396,9 @@ impl ParentEnd<'_> {
     }
 
     /// Whether the child has taken up the task of this generation.
-    pub(crate) fn accepted(&self, generation: u64) -> bool {
+    pub(crate) fn accepted(&self, slot: usize, generation: u64) -> bool {
         // ORDERING: Relaxed: a hint for a text.
-        self.mailbox.tasks[TASK_SLOT].accepted.load(Ordering::Relaxed) == generation
+        self.mailbox.tasks[slot].accepted.load(Ordering::Relaxed) == generation
     }
 
     /// Tells the child to leave, whatever it is doing; for good.
@@ -423,8 +421,8 @@ pub(crate) enum Request {
     Shutdown,
     /// To be answered by `finish_control`.
     Control(Result<Control, Failure>),
-    /// To be answered by `finish_task`.
-    Task(Result<Task, Failure>),
+    /// In this frame; to be answered by `finish_task`.
+    Task(usize, Result<Task, Failure>),
 }
 
 /// The child's side of one mailbox.
@@ -440,16 +438,19 @@ impl ChildEnd<'_> {
         &self.mailbox.requests
     }
 
-    /// Ends bring-up.
-    pub(crate) fn finish_init(&self, outcome: Result<(), &Failure>) {
+    /// Ends bring-up; says how many runs the child can have at a time.
+    pub(crate) fn finish_init(&self, outcome: Result<usize, &Failure>) {
+        // ORDERING: Relaxed: published by the frame's `hand_over`.
+        self.mailbox.base.lease_slot.store(*outcome.as_ref().unwrap_or(&0) as u64, Ordering::Relaxed);
         let state = if outcome.is_ok() { State::InitReady } else { State::InitFailed };
         self.mailbox.base.answer(outcome.err(), state);
         self.replies.notify_all();
     }
 
     /// What there is to do, if anything. Shutdown comes first, as nobody would collect a result; then
-    /// control, which is what a parent waits for.
-    pub(crate) fn next(&self) -> Option<Request> {
+    /// control, which is what a parent waits for; then the task that was dispatched first, of those in frames that the
+    /// child has not `taken` yet.
+    pub(crate) fn next(&self, taken: [bool; TASK_FRAMES]) -> Option<Request> {
         let base = &self.mailbox.base;
         if base.shutdown.is_set() || base.state.is(State::Shutdown) {
             return Some(Request::Shutdown);
@@ -457,13 +458,12 @@ impl ChildEnd<'_> {
         if base.state.is(State::ControlRequest) {
             return Some(Request::Control(read_control(base)));
         }
-        let task = &self.mailbox.tasks[TASK_SLOT];
-        if task.state.is(State::TaskReady) {
-            // ORDERING: Relaxed for both: the state was loaded with Acquire; `accepted` is a hint for a text.
-            task.accepted.store(task.generation.load(Ordering::Relaxed), Ordering::Relaxed);
-            return Some(Request::Task(read_task(task)));
-        }
-        None
+        let frames = self.mailbox.tasks.iter().enumerate();
+        let ready = frames.filter(|(slot, task)| !taken[*slot] && task.state.is(State::TaskReady));
+        // ORDERING: Relaxed, here and below: the state was loaded with Acquire; `accepted` is a hint for a text.
+        let (slot, task) = ready.min_by_key(|(_, task)| task.dispatch_id.load(Ordering::Relaxed))?;
+        task.accepted.store(task.generation.load(Ordering::Relaxed), Ordering::Relaxed);
+        Some(Request::Task(slot, read_task(task)))
     }
 
     /// Answers a control request.
@@ -476,9 +476,9 @@ impl ChildEnd<'_> {
     }
 
     /// Answers a task.
-    pub(crate) fn finish_task(&self, outcome: Result<(), &Failure>) {
+    pub(crate) fn finish_task(&self, slot: usize, outcome: Result<(), &Failure>) {
         let state = if outcome.is_ok() { State::TaskDone } else { State::TaskFailed };
-        self.mailbox.tasks[TASK_SLOT].answer(outcome.err(), state);
+        self.mailbox.tasks[slot].answer(outcome.err(), state);
         self.replies.notify_all();
     }
 }
@@ -519,7 +519,9 @@ fn read_control(base: &Frame) -> Result<Control, Failure> {
 fn read_task(frame: &Frame) -> Result<Task, Failure> {
     check_version(frame)?;
     let args = arguments::read(&frame.arguments).map_err(protocol_failure)?;
-    Ok(Task { callable: frame.digest(), args })
+    // ORDERING: Relaxed for both: the Acquire load of the state came before.
+    let [run_id, dispatch_id] = [&frame.run_id, &frame.dispatch_id].map(|word| word.load(Ordering::Relaxed));
+    Ok(Task { callable: frame.digest(), args, run_id, dispatch_id })
 }
 
 #[cfg(test)]
@@ -540,8 +542,8 @@ mod tests {
     /// One mailbox whose child has reported ready.
     fn ready() -> Mailboxes {
         let mailboxes = Mailboxes::new(1).unwrap();
-        mailboxes.child(0).finish_init(Ok(()));
-        assert_eq!(mailboxes.parent(0).take_init(), Some(Ok(())));
+        mailboxes.child(0).finish_init(Ok(1));
+        assert_eq!(mailboxes.parent(0).take_init(), Some(Ok(1)));
         mailboxes
     }
 
@@ -549,11 +551,11 @@ mod tests {
     fn a_new_mailbox_asks_and_answers_nothing() {
         let mailboxes = Mailboxes::new(2).unwrap();
         for index in 0..2 {
-            assert!(mailboxes.child(index).next().is_none());
+            assert!(mailboxes.child(index).next([false; 2]).is_none());
             let parent = mailboxes.parent(index);
             assert_eq!(parent.take_init(), None);
             assert_eq!(parent.take_control(), None);
-            assert_eq!(parent.take_task(), None);
+            assert_eq!(parent.take_task(0), None);
         }
     }
 
@@ -581,10 +583,10 @@ mod tests {
         {
             parent.post_control(&request);
             assert_eq!(parent.take_control(), None, "not answered yet");
-            let Some(Request::Control(Ok(seen))) = child.next() else { panic!("no request") };
+            let Some(Request::Control(Ok(seen))) = child.next([false; 2]) else { panic!("no request") };
             assert_eq!(seen, request);
             child.finish_control(Ok(number as u64));
-            assert!(child.next().is_none());
+            assert!(child.next([false; 2]).is_none());
             assert_eq!(parent.take_control(), Some(Ok(number as u64)));
         }
     }
@@ -605,28 +607,49 @@ mod tests {
     fn a_task_arrives_and_its_outcome_is_taken_once() {
         let mailboxes = ready();
         let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
-        parent.post_task(&IDENTITY, &scalars(&[1, 2, 3])).unwrap();
-        assert!(!parent.accepted(IDENTITY.generation));
-        let Some(Request::Task(Ok(task))) = child.next() else { panic!("no task") };
-        assert!(parent.accepted(IDENTITY.generation));
+        parent.post_task(0, &IDENTITY, &scalars(&[1, 2, 3])).unwrap();
+        assert!(!parent.accepted(0, IDENTITY.generation));
+        let Some(Request::Task(0, Ok(task))) = child.next([false; 2]) else { panic!("no task") };
+        assert!(parent.accepted(0, IDENTITY.generation));
         assert_eq!((task.callable, task.args.scalars), ([7; 32], vec![1, 2, 3]));
-        assert!(!parent.task_is_done());
-        child.finish_task(Err(&failure(-9, "fatal")));
-        assert!(parent.task_is_done());
-        assert_eq!(parent.take_task(), Some(Err(failure(-9, "fatal"))));
-        assert_eq!(parent.take_task(), None);
-        assert!(child.next().is_none());
+        assert!(!parent.task_is_done(0));
+        child.finish_task(0, Err(&failure(-9, "fatal")));
+        assert!(parent.task_is_done(0));
+        assert_eq!(parent.take_task(0), Some(Err(failure(-9, "fatal"))));
+        assert_eq!(parent.take_task(0), None);
+        assert!(child.next([false; 2]).is_none());
+    }
+
+    #[test]
+    fn two_tasks_are_taken_in_the_order_of_their_dispatch_and_answered_in_any() {
+        let mailboxes = ready();
+        let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
+        let second = TaskIdentity { dispatch_id: IDENTITY.dispatch_id + 1, run_id: 99, ..IDENTITY };
+        // The frame of the second comes first in the mailbox.
+        parent.post_task(0, &second, &scalars(&[2])).unwrap();
+        parent.post_task(1, &IDENTITY, &scalars(&[1])).unwrap();
+        let Some(Request::Task(1, Ok(task))) = child.next([false; 2]) else { panic!("no task") };
+        assert_eq!((task.args.scalars, task.run_id, task.dispatch_id), (vec![1], 11, 12));
+        let Some(Request::Task(0, Ok(task))) = child.next([false, true]) else { panic!("no task") };
+        assert_eq!((task.args.scalars, task.run_id, task.dispatch_id), (vec![2], 99, 13));
+        assert!(child.next([true; 2]).is_none());
+        child.finish_task(0, Err(&failure(-2, "the second")));
+        assert!(parent.task_is_done(0) && !parent.task_is_done(1));
+        child.finish_task(1, Ok(()));
+        assert_eq!(parent.take_task(1), Some(Ok(())));
+        assert_eq!(parent.take_task(0), Some(Err(failure(-2, "the second"))));
+        assert!(child.next([false; 2]).is_none());
     }
 
     #[test]
     fn control_is_served_while_a_task_waits() {
         let mailboxes = ready();
         let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
-        parent.post_task(&IDENTITY, &scalars(&[])).unwrap();
+        parent.post_task(0, &IDENTITY, &scalars(&[])).unwrap();
         parent.post_control(&Control::Malloc { bytes: 1 });
-        assert!(matches!(child.next(), Some(Request::Control(Ok(_)))));
+        assert!(matches!(child.next([false; 2]), Some(Request::Control(Ok(_)))));
         child.finish_control(Ok(1));
-        assert!(matches!(child.next(), Some(Request::Task(Ok(_)))));
+        assert!(matches!(child.next([false; 2]), Some(Request::Task(0, Ok(_)))));
     }
 
     #[test]
@@ -634,12 +657,12 @@ mod tests {
         let mailboxes = ready();
         let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
         parent.post_control(&Control::Malloc { bytes: 1 });
-        assert!(matches!(child.next(), Some(Request::Control(_))));
+        assert!(matches!(child.next([false; 2]), Some(Request::Control(_))));
         parent.terminate();
         child.finish_control(Ok(1));
-        assert!(matches!(child.next(), Some(Request::Shutdown)));
+        assert!(matches!(child.next([false; 2]), Some(Request::Shutdown)));
         assert_eq!(parent.take_control(), Some(Ok(1)), "the answer is still there");
-        assert!(matches!(child.next(), Some(Request::Shutdown)), "for good");
+        assert!(matches!(child.next([false; 2]), Some(Request::Shutdown)), "for good");
     }
 
     #[test]
@@ -647,19 +670,19 @@ mod tests {
         let mailboxes = Mailboxes::new(1).unwrap();
         let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
         parent.terminate();
-        child.finish_init(Ok(()));
-        assert_eq!(parent.take_init(), Some(Ok(())));
-        assert!(matches!(child.next(), Some(Request::Shutdown)));
+        child.finish_init(Ok(1));
+        assert_eq!(parent.take_init(), Some(Ok(1)));
+        assert!(matches!(child.next([false; 2]), Some(Request::Shutdown)));
     }
 
     #[test]
     fn shutdown_goes_before_a_task_that_was_not_taken_up() {
         let mailboxes = ready();
         let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
-        parent.post_task(&IDENTITY, &scalars(&[])).unwrap();
+        parent.post_task(0, &IDENTITY, &scalars(&[])).unwrap();
         parent.terminate();
-        assert!(matches!(child.next(), Some(Request::Shutdown)));
-        assert!(!parent.accepted(IDENTITY.generation));
+        assert!(matches!(child.next([false; 2]), Some(Request::Shutdown)));
+        assert!(!parent.accepted(0, IDENTITY.generation));
     }
 
     #[test]
@@ -693,10 +716,10 @@ mod tests {
         let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
         parent.post_control(&Control::Free { device: 1 });
         mailboxes.mailbox(0).base.callable_or_opcode.store(99, Ordering::Relaxed);
-        let Some(Request::Control(Err(refusal))) = child.next() else { panic!("accepted") };
+        let Some(Request::Control(Err(refusal))) = child.next([false; 2]) else { panic!("accepted") };
         assert!(refusal.text.contains("opcode 99"), "{refusal:?}");
         mailboxes.mailbox(0).base.protocol_version.store(2, Ordering::Relaxed);
-        let Some(Request::Control(Err(refusal))) = child.next() else { panic!("accepted") };
+        let Some(Request::Control(Err(refusal))) = child.next([false; 2]) else { panic!("accepted") };
         assert!(refusal.text.contains("protocol 2"), "{refusal:?}");
     }
 
@@ -716,18 +739,21 @@ mod tests {
             scope.spawn(|| {
                 let child = mailboxes.child(0);
                 loop {
-                    until(&|| child.next().is_some());
-                    let Some(Request::Task(Ok(task))) = child.next() else { return };
+                    until(&|| child.next([false; 2]).is_some());
+                    let Some(Request::Task(0, Ok(task))) = child.next([false; 2]) else { return };
                     let round = task.args.scalars[0];
                     let whole = task.args.scalars.iter().all(|scalar| *scalar == round);
-                    child.finish_task(Err(&failure(round as i32, &format!("round {round}, whole: {whole}"))));
+                    child.finish_task(
+                        0,
+                        Err(&failure(round as i32, &format!("round {round}, whole: {whole}"))),
+                    );
                 }
             });
             let parent = mailboxes.parent(0);
             for round in 1..=ROUNDS {
-                parent.post_task(&IDENTITY, &scalars(&[round; 100])).unwrap();
-                until(&|| parent.task_is_done());
-                let outcome = parent.take_task();
+                parent.post_task(0, &IDENTITY, &scalars(&[round; 100])).unwrap();
+                until(&|| parent.task_is_done(0));
+                let outcome = parent.take_task(0);
                 if outcome != Some(Err(failure(round as i32, &format!("round {round}, whole: true")))) {
                     first_wrong = Some((round, outcome));
                     break;

@@ -25,7 +25,7 @@ use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 use crate::child::{self, Inheritance, LOG_DRAIN_LIMIT};
 use crate::endpoint::MakeEndpoint;
 use crate::error::Ending;
-use crate::mailbox::{Control, Digest, Failure, Mailboxes, ParentEnd, TASK_SLOT, TaskIdentity};
+use crate::mailbox::{Control, Digest, Failure, Mailboxes, ParentEnd, TASK_FRAMES, TaskIdentity};
 use crate::process::{Child, require_one_thread};
 use crate::shared_memory::SharedRanges;
 use crate::span::{RunIdentity, Start};
@@ -210,8 +210,7 @@ impl WorkerBuilder {
             let child = Child::fork(|| child::live(&inheritance))?;
             worker.chips.push(Chip {
                 child,
-                in_flight: None,
-                generation: 0,
+                frames: Vec::new(),
                 told_to_leave: false,
                 ending_is_told: false,
             });
@@ -267,18 +266,25 @@ struct Known {
 
 struct Chip {
     child: Child,
-    in_flight: Option<u64>,
-    /// Counts the uses of the task frame.
-    generation: u64,
+    /// Its task frames, as many as it can have runs at a time; none before it is ready.
+    frames: Vec<TaskFrame>,
     /// It was there when the worker was closed.
     told_to_leave: bool,
     /// An error has already said how this child ended.
     ending_is_told: bool,
 }
 
+/// A task frame as the parent uses it.
+#[derive(Clone, Copy, Default)]
+struct TaskFrame {
+    in_flight: Option<u64>,
+    /// Counts its uses.
+    generation: u64,
+}
+
 /// A run in flight; give it to [`Worker::wait`].
 #[derive(Debug)]
-#[must_use = "the chip takes no other run before this one was waited for"]
+#[must_use = "the chip has one run less that it can take until this one was waited for"]
 pub struct Ticket {
     run: RunIdentity,
     generation: u64,
@@ -372,7 +378,10 @@ impl Worker {
         self.control(chip, Control::Prepare { callable: digest })
     }
 
-    /// Hands a run to a chip and returns.
+    /// Hands a run to a chip and returns. A chip takes one at a time, or two where its runtime pipelines them
+    /// ([`RuntimeConfig::pipeline_depth`]): it makes them in the order in which they were handed over, and copies the
+    /// host tensors of the second to the device while the first may still run. What the second reads of the first one's
+    /// results must therefore lie in device memory, or the first be waited for.
     ///
     /// # Errors
     /// Too many arguments, a host tensor outside shared memory, a chip that is busy or gone, an unknown chip
@@ -381,32 +390,33 @@ impl Worker {
         let submit = Start::now();
         self.require_living(chip)?;
         let &Known { digest, hid } = self.known(callable)?;
-        if let Some(run_id) = self.chips[chip].in_flight {
+        let frames = &self.chips[chip].frames;
+        let Some(slot) = frames.iter().position(|frame| frame.in_flight.is_none()) else {
+            let run_id = frames.iter().filter_map(|frame| frame.in_flight).min().unwrap_or(0);
             return Err(WorkerError::Busy { chip, run_id });
-        }
+        };
         for (position, arg) in args.tensors.iter().enumerate() {
             self.shared.check(position, &arg.tensor).map_err(WorkerError::Arguments)?;
         }
         let run = RunIdentity {
             run_id: NEXT_RUN_ID.fetch_add(1, Ordering::Relaxed),
             hid,
-            task_slot: TASK_SLOT,
+            task_slot: slot,
             chip,
             dispatch_id: self.next_dispatch_id,
         };
-        let state = &mut self.chips[chip];
+        let frame = &mut self.chips[chip].frames[slot];
         let task = TaskIdentity {
             callable_index: callable.0,
             callable: digest,
             run_id: run.run_id,
             dispatch_id: run.dispatch_id,
-            generation: state.generation + 1,
+            generation: frame.generation + 1,
         };
         let dispatch = Start::now();
-        self.mailboxes.parent(chip).post_task(&task, args).map_err(WorkerError::Arguments)?;
+        self.mailboxes.parent(chip).post_task(slot, &task, args).map_err(WorkerError::Arguments)?;
         dispatch.end_dispatch(&run);
-        state.in_flight = Some(run.run_id);
-        state.generation = task.generation;
+        *frame = TaskFrame { in_flight: Some(run.run_id), generation: task.generation };
         self.next_dispatch_id += 1;
         submit.end_submit(&run);
         Ok(Ticket { run, generation: task.generation })
@@ -418,35 +428,37 @@ impl Worker {
         let Some(chip) = self.chips.get_mut(ticket.chip()) else { return true };
         foreign
             || self.closed
-            || chip.in_flight != Some(ticket.run_id())
-            || self.mailboxes.parent(ticket.chip()).task_is_done()
+            || chip.frames.get(ticket.run.task_slot).and_then(|frame| frame.in_flight)
+                != Some(ticket.run_id())
+            || self.mailboxes.parent(ticket.chip()).task_is_done(ticket.run.task_slot)
             || chip.child.ending().is_some()
     }
 
     /// Waits for a run.
     ///
     /// # Errors
-    /// The chip's code and text, or how its process ended. The chip takes the next run after the former.
+    /// The chip's code and text, or how its process ended. The chip takes another run after the former.
     pub fn wait(&mut self, ticket: Ticket) -> Result<(), WorkerError> {
         let Ticket { run, generation } = ticket;
         self.require_chip(run.chip)?;
-        if self.chips[run.chip].in_flight != Some(run.run_id) {
+        let slot = run.task_slot;
+        if self.chips[run.chip].frames.get(slot).and_then(|frame| frame.in_flight) != Some(run.run_id) {
             return Err(WorkerError::Unknown(format!("run {} is not of this worker", run.run_id)));
         }
         let outcome = self.wait_for(run.chip, |end| {
-            if !end.task_is_done() {
+            if !end.task_is_done(slot) {
                 return None;
             }
             let complete = Start::now();
-            let outcome = end.take_task();
+            let outcome = end.take_task(slot);
             complete.end_complete(&run);
             outcome
         });
-        self.chips[run.chip].in_flight = None;
+        self.chips[run.chip].frames[slot].in_flight = None;
         match outcome {
             Ok(outcome) => outcome.map_err(|failure| self.chip_error(run.chip, "run", failure)),
             Err(ending) => {
-                let accepted = self.mailboxes.parent(run.chip).accepted(generation);
+                let accepted = self.mailboxes.parent(run.chip).accepted(slot, generation);
                 let before = if accepted { "while it ran" } else { "before it took up" };
                 Err(self.gone(run.chip, ending, format!("{before} run {}", run.run_id)))
             }
@@ -515,7 +527,9 @@ impl Worker {
         for index in 0..self.chips.len() {
             let pid = self.chips[index].child.pid();
             match self.wait_until(index, Some(deadline), |end| end.take_init()) {
-                Ok(Ok(())) => {}
+                Ok(Ok(depth)) => {
+                    self.chips[index].frames = vec![TaskFrame::default(); depth.clamp(1, TASK_FRAMES)];
+                }
                 Ok(Err(failure)) => {
                     return Err(WorkerError::Init { chip: index, pid, text: failure.text });
                 }

@@ -33,6 +33,9 @@ const TESTS: &[Test] = &[
     ),
     ("each_chip_traces_its_runs_in_its_own_log", each_chip_traces_its_runs_in_its_own_log),
     ("a_chip_worker_works_without_a_parent", a_chip_worker_works_without_a_parent),
+    ("a_pipelined_chip_binds_the_next_run_meanwhile", a_pipelined_chip_binds_the_next_run_meanwhile),
+    ("each_of_two_runs_in_flight_has_its_own_outcome", each_of_two_runs_in_flight_has_its_own_outcome),
+    ("a_killed_chip_is_reported_for_both_of_its_runs", a_killed_chip_is_reported_for_both_of_its_runs),
 ];
 
 fn main() -> ExitCode {
@@ -238,4 +241,119 @@ fn a_chip_worker_works_without_a_parent() {
     let error = unsafe { chip.run(&[0; 32], &RunArgs::default()) }.unwrap_err();
     assert!(error.text.contains("is not registered on this chip"), "{error}");
     chip.free(addr.0).unwrap();
+}
+
+/// Takes a while before it adds.
+fn slow_kernel() -> String {
+    let sleep = "struct timespec t = {0, 30000000}; while (nanosleep(&t, &t)) { }";
+    format!("#include <time.h>\n{}", ADD_KERNEL.replace("float *out", &format!("{sleep} float *out")))
+}
+
+/// One chip that takes two runs, with a kernel that takes a while.
+fn pipelined() -> (WorkerBuilder, Callable, SharedMemory) {
+    let mut builder = Worker::builder(3);
+    let config = RuntimeConfig { pipeline_depth: 2, ..small() };
+    builder.endpoint(move |_, callables| Ok(Box::new(ChipWorker::new(npu(), config.clone(), callables)?)));
+    let callable = builder.callable(image(&slow_kernel())).unwrap();
+    let shared = builder.share(SharedBuffer::new(32 * BYTES).unwrap());
+    (builder, callable, shared)
+}
+
+/// The number behind a key of a record.
+fn number(line: &str, key: &str) -> i64 {
+    let value = line.split_once(&format!(" {key}=")).unwrap_or_else(|| panic!("{key} in {line}")).1;
+    value.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// The windows of a chip's spans of one name, by dispatch.
+fn windows(log: &str, name: &str, invs: &[i64]) -> Vec<(i64, i64)> {
+    let of = |inv: i64| {
+        let here = |line: &&str| line.contains(&format!(" name={name} ")) && number(line, "inv") == inv;
+        let line = log.lines().find(here).unwrap_or_else(|| panic!("{name} of inv {inv}"));
+        (number(line, "ts"), number(line, "ts") + number(line, "dur"))
+    };
+    invs.iter().map(|inv| of(*inv)).collect()
+}
+
+fn a_pipelined_chip_binds_the_next_run_meanwhile() {
+    const RUNS: usize = 6;
+    let directory = tempfile::tempdir().unwrap();
+    let (mut builder, callable, shared) = pipelined();
+    builder.log(LogSetup { threshold: Threshold::TIMING, directory: Some(directory.path().into()) });
+    let mut worker = builder.start().unwrap();
+    let pid = worker.pids()[0];
+    (0..RUNS).for_each(|run| put(&shared, run, run as f32 * 1000.0));
+    let mut in_flight = std::collections::VecDeque::new();
+    for run in 0..RUNS {
+        if in_flight.len() == 2 {
+            let error = worker.submit(0, callable, &add(&shared, run, RUNS + run, 5)).unwrap_err();
+            assert!(matches!(error, WorkerError::Busy { chip: 0, .. }), "{error:?}");
+            worker.wait(in_flight.pop_front().unwrap()).unwrap();
+        }
+        in_flight.push_back(worker.submit(0, callable, &add(&shared, run, RUNS + run, 5)).unwrap());
+    }
+    in_flight.into_iter().for_each(|ticket| worker.wait(ticket).unwrap());
+    (0..RUNS).for_each(|run| assert_holds(&shared, RUNS + run, run as f32 * 1000.0 + 5.0));
+    worker.close().unwrap();
+
+    let log = std::fs::read_to_string(directory.path().join(format!("host.{pid}.log"))).unwrap();
+    let mut roots: Vec<_> = log.lines().filter(|line| line.contains(" name=simpler_run ")).collect();
+    roots.sort_by_key(|root| number(root, "dispatch_id"));
+    assert_eq!(roots.iter().map(|root| number(root, "dispatch_id")).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
+    let invs: Vec<_> = roots.iter().map(|root| number(root, "inv")).collect();
+    let (binds, runs) =
+        (windows(&log, "simpler_run.bind", &invs), windows(&log, "simpler_run.runner_run", &invs));
+    let releases = windows(&log, "simpler_run.claim_release", &invs);
+    for next in 1..RUNS {
+        let (bind, run) = (binds[next], runs[next - 1]);
+        assert!(
+            bind.0 < run.1 && run.0 < bind.1,
+            "run {next}: bound in {bind:?}, the one before ran in {run:?}"
+        );
+        assert!(runs[next].0 >= releases[next - 1].0, "one at a time on the device");
+    }
+    // The parent says which of the two frames it was.
+    let parent = std::fs::read_to_string(directory.path().join(format!("host.{}.log", std::process::id())));
+    let parent = parent.unwrap();
+    let slots: Vec<_> = parent
+        .lines()
+        .filter(|line| line.contains(" name=node.dispatch "))
+        .map(|line| number(line, "task_slot"))
+        .collect();
+    assert_eq!(slots, [0, 1, 0, 1, 0, 1]);
+}
+
+fn each_of_two_runs_in_flight_has_its_own_outcome() {
+    let (builder, callable, shared) = pipelined();
+    put(&shared, 0, 10.0);
+    let mut worker = builder.start().unwrap();
+    for _ in 0..3 {
+        let good = worker.submit(0, callable, &add(&shared, 0, 1, 1)).unwrap();
+        let bad = worker.submit(0, callable, &add(&shared, 0, 2, 13)).unwrap();
+        // A control request is served when what the chip has taken up has ended.
+        let memory = worker.malloc(0, 64).unwrap();
+        worker.free(0, memory).unwrap();
+        assert!(worker.poll(&good));
+        // Waited for in the other order.
+        let error = worker.wait(bad).unwrap_err();
+        assert!(matches!(error, WorkerError::Chip { chip: 0, what: "run", code: -9, .. }), "{error:?}");
+        worker.wait(good).unwrap();
+        assert_holds(&shared, 1, 11.0);
+    }
+    worker.close().unwrap();
+}
+
+fn a_killed_chip_is_reported_for_both_of_its_runs() {
+    let (builder, callable, shared) = pipelined();
+    let mut worker = builder.start().unwrap();
+    let tickets = [1, 2].map(|to| worker.submit(0, callable, &add(&shared, 0, to, 1)).unwrap());
+    // SAFETY: kill has no memory effects.
+    assert_eq!(unsafe { libc::kill(worker.pids()[0], libc::SIGKILL) }, 0);
+    for ticket in tickets {
+        let error = worker.wait(ticket).unwrap_err();
+        assert!(matches!(error, WorkerError::ChildGone { chip: 0, .. }), "{error:?}");
+    }
+    let error = worker.submit(0, callable, &add(&shared, 0, 1, 1)).unwrap_err();
+    assert!(matches!(error, WorkerError::ChildGone { chip: 0, .. }), "{error:?}");
+    worker.close().unwrap();
 }
