@@ -22,8 +22,7 @@ use simpler_kernel_abi::{ArgUse, CoreKind, DType, HOST_MEMORY, SimplerTensor};
 use simpler_kernel_compiler::{CallableSource, Compiler, KernelSource, SourceFile};
 use simpler_log_abi::Threshold;
 use simpler_runtime::{
-    CallableId, CallableImage, ChipArg, ChipRuntime, GraphRuntime, Limits, RunArgs, RuntimeConfig,
-    SwimlaneConfig,
+    CallConfig, CallableId, CallableImage, ChipArg, ChipRuntime, GraphRuntime, Limits, RunArgs, RuntimeConfig,
 };
 use simpler_scenes::{Scene, paged_attention, vector_add};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
@@ -273,11 +272,15 @@ impl Subject {
     }
 
     fn run(&self, graph: Graph, tasks: u64) -> Result<Run, Failure> {
+        self.run_with(graph, tasks, CallConfig::default())
+    }
+
+    fn run_with(&self, graph: Graph, tasks: u64, config: CallConfig) -> Result<Run, Failure> {
         let mut submit_ns = Box::new(0_u64);
         let at = std::ptr::from_mut(&mut *submit_ns).expose_provenance() as u64;
         let tensor = SimplerTensor::whole(at, 8, DType::U8, HOST_MEMORY);
         let tensors = vec![ChipArg { tensor, arg_use: ArgUse::OutputExisting }];
-        let args = RunArgs { tensors, scalars: vec![graph as u64, tasks] };
+        let args = RunArgs { tensors, scalars: vec![graph as u64, tasks], config };
         let (cpu, start) = (cpu_time(CpuTime::Process), Instant::now());
         // SAFETY: the one tensor is the word above; the objects were compiled from the sources above.
         unsafe { self.runtime.run(self.callable, &args) }?;
@@ -335,10 +338,9 @@ fn dispatch_latencies(image: &CallableImage, graph: Graph, folder: &Path) -> Res
     let output = folder.join(graph.key());
     let subject = Subject::new(image, profile, GraphRuntime::TensorMapAndRingBuffer, TIMED_TASKS)?;
     subject.run(graph, TIMED_TASKS)?;
-    subject
-        .runtime
-        .set_swimlane(SwimlaneConfig { level: Level::AicpuTasks, output: Some(output.clone()) })?;
-    subject.run(graph, TIMED_TASKS)?;
+    let output_prefix = Some(output.clone());
+    let config = CallConfig { swimlane: Level::AicpuTasks, output_prefix, ..CallConfig::default() };
+    subject.run_with(graph, TIMED_TASKS, config)?;
     let artifact = find(&output).ok_or("the run has written no records")?;
     let records: Value = serde_json::from_slice(&std::fs::read(artifact)?)?;
     let rows = |key: &str| -> Vec<Vec<u64>> {

@@ -24,7 +24,7 @@ use simpler_kernel_compiler::Compiler;
 use simpler_log_abi::{Level as LogLevel, Threshold};
 use simpler_platform::{DeviceAddr, Platform, Profile};
 use simpler_runtime::{
-    CallableId, CallableImage, ChipRuntime, RunArgs, RuntimeConfig, SwimlaneConfig, take_clock_anchor,
+    CallConfig, CallableId, CallableImage, ChipRuntime, RunArgs, RuntimeConfig, take_clock_anchor,
 };
 use simpler_sim_npu::{SimNpu, SimOptions};
 use simpler_swimlane::{BACKSTOP, Capacities, Collector, Level, OrchPhase, SwimlaneLayout, ThreadTrack};
@@ -95,13 +95,15 @@ impl Arm {
     }
 }
 
-/// The model on a chip, and the step in two versions.
+/// The model on a chip, and the step in three versions.
 struct Subject {
     platform: Arc<SimNpu>,
     runtime: ChipRuntime,
     decode: CallableId,
     plain: RunArgs,
     timed: RunArgs,
+    /// The plain step with its variable phases collected and reconciled; what goes to a file is written after a step.
+    recorded: RunArgs,
     /// The sequence; the arguments name it.
     _words: Vec<u32>,
 }
@@ -135,10 +137,13 @@ impl Subject {
         let mut words = vec![0_u32; session.token_words()];
         words[..prompt.len()].copy_from_slice(&prompt);
         let at = words.as_mut_ptr().expose_provenance() as u64;
+        let plain = session.decode_args(&buffers, at, first)?;
+        let config = CallConfig { swimlane: Level::OrchestratorPhases, ..CallConfig::default() };
         let subject = Self {
             platform,
             decode,
-            plain: session.decode_args(&buffers, at, first)?,
+            recorded: RunArgs { config, ..plain.clone() },
+            plain,
             timed: timed.decode_args(&buffers, at, first)?,
             runtime,
             _words: words,
@@ -167,10 +172,12 @@ impl Subject {
         let muted = matches!(arm, Arm::Muted | Arm::MutedAgain);
         log::set_threshold(if muted { Threshold::NUL } else { Threshold::TIMING });
         self.runtime.set_device_spans(matches!(arm, Arm::Device | Arm::Slots | Arm::Variable));
-        let level = if arm == Arm::Variable { Level::OrchestratorPhases } else { Level::Off };
-        // Collected and reconciled; what is written to a file is written after the step.
-        self.runtime.set_swimlane(SwimlaneConfig { level, output: None })?;
-        self.run(self.decode, if arm == Arm::Slots { &self.timed } else { &self.plain })
+        let args = match arm {
+            Arm::Slots => &self.timed,
+            Arm::Variable => &self.recorded,
+            _ => &self.plain,
+        };
+        self.run(self.decode, args)
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 use simpler_decoder::{DeviceBuffers, Model, Session, SessionConfig, callables};
 use simpler_kernel_compiler::{CallableObjects, Compiler};
 use simpler_log_abi::Threshold;
-use simpler_runtime::{CallableImage, GraphRuntime, RuntimeConfig, SwimlaneConfig};
+use simpler_runtime::{CallConfig, CallableImage, GraphRuntime, RuntimeConfig};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 use simpler_swimlane::Level;
 use simpler_trace_export::{chrome, swimlane, text};
@@ -221,12 +221,8 @@ impl Demo {
         let mut builder = Worker::builder(3);
         builder.chips(self.chips);
         let profile = self.platform.profile();
-        let mut config =
+        let config =
             RuntimeConfig { graph_runtime: self.runtime.graph_runtime(), ..RuntimeConfig::default() };
-        if self.swimlane {
-            let output = Some(self.out.join(SWIMLANE));
-            config.swimlane = SwimlaneConfig { level: Level::OrchestratorPhases, output };
-        }
         builder.chip(config, move |_| SimNpu::new(profile.clone(), SimOptions::default()));
         builder.log(LogSetup { threshold: Threshold::TIMING, directory: Some(log_dir.to_owned()) });
         let [prefill, decode] = compiled else {
@@ -255,8 +251,14 @@ impl Demo {
             let buffers = put_on_chip(&mut worker, chip, session, &weights, &rope)?;
             chips.push(Chip { buffers, words, prompt_tokens: prompt.len() as u32 });
         }
+        let mut call = CallConfig::default();
+        if self.swimlane {
+            call.swimlane = Level::OrchestratorPhases;
+            call.output_prefix = Some(self.out.join(SWIMLANE));
+        }
         for step in 0..self.tokens {
-            run_step(&mut worker, session, &chips, step, if step == 0 { prefill } else { decode })?;
+            let callable = if step == 0 { prefill } else { decode };
+            run_step(&mut worker, session, &chips, step, callable, &call)?;
         }
         worker.close()?;
         chips.iter().map(|chip| chip.generated(self.tokens)).collect()
@@ -419,13 +421,15 @@ fn run_step(
     chips: &[Chip],
     step: u32,
     callable: Callable,
+    config: &CallConfig,
 ) -> Result<()> {
     let mut tickets = Vec::with_capacity(chips.len());
     for (index, chip) in chips.iter().enumerate() {
-        let args = match step {
+        let mut args = match step {
             0 => session.prefill_args(&chip.buffers, chip.words.addr(), chip.prompt_tokens)?,
             _ => session.decode_args(&chip.buffers, chip.words.addr(), chip.prompt_tokens + step - 1)?,
         };
+        args.config = config.clone();
         tickets.push(worker.submit(index, callable, &args)?);
     }
     for ticket in tickets {

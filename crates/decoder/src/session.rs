@@ -226,7 +226,7 @@ impl Session {
             self.config.task_slots.into(),
         ];
         let scalars = self.figures.iter().chain(&run).chain(&self.layout).copied().collect();
-        Ok(RunArgs { tensors, scalars })
+        Ok(RunArgs { tensors, scalars, ..RunArgs::default() })
     }
 
     /// Tokens of a pass: more for a long prompt, so that its tasks fit the run.

@@ -59,7 +59,7 @@ fn measure(chip: &ChipRuntime, layers: u64, width: u64, work: u64) {
     let id = chip.register(&CallableImage::load(&objects).unwrap()).unwrap();
     let buffers = [chip.malloc(1 << 16).unwrap(), chip.malloc(1 << 16).unwrap()];
     let tensors = buffers.map(|addr| support::device(addr, 1 << 16, ArgUse::InOut)).to_vec();
-    let args = RunArgs { tensors, scalars: vec![layers, width, work] };
+    let args = RunArgs { tensors, scalars: vec![layers, width, work], ..RunArgs::default() };
 
     // SAFETY: the objects were compiled from the sources above.
     let callable = unsafe { HostCallable::open(&objects) }.unwrap();

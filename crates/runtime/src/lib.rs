@@ -18,6 +18,8 @@
 compile_error!("device addresses are 64 bits wide");
 
 #[cfg(not(loom))]
+mod call_config;
+#[cfg(not(loom))]
 mod clock_anchor;
 pub mod code;
 #[cfg(not(loom))]
@@ -50,6 +52,8 @@ mod swimlane;
 mod sync;
 
 #[cfg(not(loom))]
+pub use call_config::CallConfig;
+#[cfg(not(loom))]
 pub use clock_anchor::take as take_clock_anchor;
 pub use graph::Limits;
 pub use hid::hid;
@@ -62,5 +66,3 @@ pub use run::{
     CallableId, ChipArg, ChipRuntime, GraphRuntime, PIPELINE_DEPTH_MAX, RunArgs, RunError, RuntimeConfig,
     SCHEDULER_TIMEOUT, SCHEDULER_TIMEOUT_ENV, TENSOR_TIMEOUT,
 };
-#[cfg(not(loom))]
-pub use swimlane::SwimlaneConfig;

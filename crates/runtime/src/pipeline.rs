@@ -22,17 +22,18 @@ use std::time::{Duration, Instant};
 
 use simpler_device_phase::Phases;
 use simpler_host_log::{Invocation, RootGuard, Span, SpanContext, context, replace_context, span};
-use simpler_platform::{DeviceAddr, Launched as Launch};
+use simpler_platform::{DeviceAddr, Launched as Launch, Profile};
 use simpler_record_format::DeviceClockAnchor;
 use simpler_swimlane::{Collected, Level as SwimlaneLevel};
 
+use crate::call_config::CallConfig;
 use crate::clock_anchor::{self, ANCHOR_INTERVAL};
 use crate::device_spans;
 use crate::executor::RunProgram;
 use crate::orchestration::Callable;
 use crate::run::{CallableId, ChipRuntime, RunArgs, RunError, schedulers};
 use crate::slot::{Bound, Slot};
-use crate::swimlane::{self, RunFacts, SwimlaneConfig, Track};
+use crate::swimlane::{self, RunFacts, Track};
 
 /// Who a run is for whoever dispatched it: attributes of the root span, from which a reader knows in which order runs
 /// were meant to be (RUNTIME §7.9). The runtime adds slot_id, generation and run_epoch.
@@ -168,7 +169,7 @@ struct Run<'r> {
     scalars: Vec<u64>,
     /// Latched, like the next: reset, readback and emission of one run go together.
     device_spans: bool,
-    swimlane: SwimlaneConfig,
+    config: CallConfig,
     identified: bool,
     /// The invocation's context between the run's phases.
     context: SpanContext,
@@ -196,8 +197,8 @@ impl ChipRuntime {
     /// from here to the end of [`Done::finalize`], or until what this gives is dropped, at whichever phase.
     ///
     /// # Errors
-    /// Code −1 when the callable is unknown, every slot is in use or the device refuses something; else what binding
-    /// fails with, and then the run has ended.
+    /// Code −1 when the callable is unknown, every slot is in use or the device refuses something, −5 for a
+    /// configuration that cannot be; else what binding fails with, and then the run has ended.
     ///
     /// # Safety
     /// As for [`ChipRuntime::run`], until the run has ended.
@@ -223,6 +224,7 @@ impl ChipRuntime {
         if_busy: IfBusy,
     ) -> Result<Prepared<'_>, RunError> {
         let callable = self.callable(callable)?;
+        args.config.check(self.platform.profile().aicpu_logical)?;
         // ORDERING: Relaxed: only a number.
         let run_epoch = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
         let (slot_id, mut slot) = self.slot(run_epoch, if_busy)?;
@@ -248,7 +250,7 @@ impl ChipRuntime {
             callable,
             scalars: args.scalars.clone(),
             device_spans: device_spans::wanted(self.device_spans()),
-            swimlane: self.swimlane(),
+            config: args.config.clone(),
             identified: identity.is_some(),
             context: replace_context(outer),
             bound: None,
@@ -360,12 +362,13 @@ impl Run<'_> {
             return Err(RunError::refused("the run is not bound"));
         };
         let runner_run = Span::enter(runtime.names.runner_run);
-        let track = device.track(runtime, self.swimlane.level)?.map(|track| track.begin(runtime.timeout));
+        let track = device.track(runtime, self.config.swimlane)?.map(|track| track.begin(runtime.timeout));
         let program = RunProgram {
             graph_runtime: runtime.graph_runtime,
             executor: runtime.executor.clone(),
             callable: self.callable.clone(),
-            profile: runtime.platform.profile().clone(),
+            profile: self.profile(),
+            survivors: runtime.platform.profile().aicpu_logical,
             layout: runtime.layout,
             arena: arena.0,
             phase_buffer: self.slot.phases_at(runtime, self.device_spans)?.0,
@@ -382,11 +385,18 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// The platform's figures, with as many AICPU threads as this run has.
+    fn profile(&self) -> Profile {
+        let of_platform = self.runtime.platform.profile();
+        let aicpu_logical = self.config.aicpu_threads.unwrap_or(of_platform.aicpu_logical);
+        Profile { aicpu_logical, ..of_platform.clone() }
+    }
+
     /// Takes a clock anchor, if device spans are wanted: the log has it, and an artifact has it too.
     fn anchor(&self, anchors: &mut Vec<DeviceClockAnchor>) {
         if self.device_spans {
             let anchor = clock_anchor::emit(&*self.runtime.platform, context().inv);
-            anchors.extend(anchor.filter(|_| self.swimlane.level != SwimlaneLevel::Off));
+            anchors.extend(anchor.filter(|_| self.config.swimlane != SwimlaneLevel::Off));
         }
     }
 
@@ -427,7 +437,7 @@ impl Run<'_> {
     ) -> Result<Ended, RunError> {
         let wanted = self.device_spans && status == 0;
         let phases = wanted.then(|| self.slot.read_phases(self.runtime)).transpose()?;
-        let collected = device.track(self.runtime, self.swimlane.level)?.map(Track::end);
+        let collected = device.track(self.runtime, self.config.swimlane)?.map(Track::end);
         Ok(Ended { status, phases, collected, anchors })
     }
 
@@ -457,13 +467,13 @@ impl Run<'_> {
     /// Says what became of the run's variable phases, and writes them where they are wanted.
     fn report_swimlane(&self, inv: u64, collected: &Collected, anchors: &[DeviceClockAnchor]) {
         swimlane::report(inv, collected);
-        let Some(output) = &self.swimlane.output else { return };
-        let profile = self.runtime.platform.profile();
+        let Some(output) = &self.config.output_prefix else { return };
+        let profile = &self.profile();
         let facts = RunFacts {
             inv,
             profile,
             schedulers: schedulers(self.runtime.graph_runtime, profile.aicpu_logical).unwrap_or(1),
-            level: self.swimlane.level,
+            level: self.config.swimlane,
             anchors,
             names: &self.callable.scopes,
         };

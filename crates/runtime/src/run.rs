@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use simpler_kernel_abi::{ArgUse, SimplerTensor};
 use simpler_platform::{DeviceAddr, Platform, PlatformError};
-use simpler_swimlane::{Level as SwimlaneLevel, PhaseNames};
+use simpler_swimlane::PhaseNames;
 
+use crate::call_config::CallConfig;
 use crate::code;
-use crate::executor::{DFX, Executor, OWN_CLUSTERS_MAX};
+use crate::executor::{Executor, OWN_CLUSTERS_MAX};
 use crate::graph::arena::ArenaLayout;
 use crate::graph::{GraphError, Limits};
 use crate::image::CallableImage;
@@ -20,7 +21,6 @@ use crate::names::{SIMPLER_RUN, SpanNames};
 use crate::orchestration::{CALLABLES_MAX, Callable, Kernel};
 use crate::pipeline::{Claim, Claimable, Device, IfBusy};
 use crate::slot::Slot;
-use crate::swimlane::SwimlaneConfig;
 
 /// How long a run may make no progress (RUNTIME §2.3).
 pub const SCHEDULER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -55,8 +55,6 @@ pub struct RuntimeConfig {
     pub names: &'static SpanNames,
     /// How long a run may make no progress; the environment overrides it.
     pub scheduler_timeout: Duration,
-    /// What is recorded of its variable phases.
-    pub swimlane: SwimlaneConfig,
     /// How many runs may have begun at a time, 1 to [`PIPELINE_DEPTH_MAX`]. Each has an arena and a staging buffer of
     /// its own.
     pub pipeline_depth: usize,
@@ -69,7 +67,6 @@ impl Default for RuntimeConfig {
             limits: Limits::default(),
             names: &SIMPLER_RUN,
             scheduler_timeout: SCHEDULER_TIMEOUT,
-            swimlane: SwimlaneConfig::default(),
             pipeline_depth: 1,
         }
     }
@@ -97,6 +94,8 @@ pub struct RunArgs {
     pub tensors: Vec<ChipArg>,
     /// At most 128.
     pub scalars: Vec<u64>,
+    /// What it chooses for itself.
+    pub config: CallConfig,
 }
 
 /// Why a run, or what prepares one, failed.
@@ -141,7 +140,6 @@ pub struct ChipRuntime {
     pub(crate) layout: ArenaLayout,
     pub(crate) executor: Arc<Executor>,
     device_spans: AtomicBool,
-    swimlane: Mutex<SwimlaneConfig>,
     callables: Mutex<Vec<Arc<Callable>>>,
     /// What a run has from its binding to its end.
     pub(crate) slots: Box<[Claimable<Slot>]>,
@@ -177,7 +175,7 @@ impl ChipRuntime {
         }
         let layout = ArenaLayout::new(config.limits, platform.profile().cores())?;
         let timeout = std::env::var_os(SCHEDULER_TIMEOUT_ENV);
-        let runtime = Self {
+        Ok(Self {
             platform,
             graph_runtime: config.graph_runtime,
             names: config.names,
@@ -185,30 +183,11 @@ impl ChipRuntime {
             layout,
             executor: Arc::default(),
             device_spans: AtomicBool::new(true),
-            swimlane: Mutex::default(),
             callables: Mutex::default(),
             slots: (0..depth).map(|_| Claimable::default()).collect(),
             device: Claimable::default(),
             runs: AtomicU64::new(0),
-        };
-        runtime.set_swimlane(config.swimlane)?;
-        Ok(runtime)
-    }
-
-    /// What is recorded of the variable phases of later runs.
-    ///
-    /// # Errors
-    /// Code −5 where a level is asked for and this build records none (it was made without the feature `dfx`).
-    pub fn set_swimlane(&self, swimlane: SwimlaneConfig) -> Result<(), RunError> {
-        if swimlane.level != SwimlaneLevel::Off && !DFX {
-            return Err(RunError::invalid("this build has no swimlane: it was made without the feature dfx"));
-        }
-        *locked(&self.swimlane) = swimlane;
-        Ok(())
-    }
-
-    pub(crate) fn swimlane(&self) -> SwimlaneConfig {
-        locked(&self.swimlane).clone()
+        })
     }
 
     /// Turns the device spans of later runs on or off, apart from the host's: on unless told otherwise, and off in any

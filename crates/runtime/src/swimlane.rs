@@ -4,7 +4,7 @@
 //! collected is reconciled with what was recorded, which one record of the log says, and written to
 //! `<output>/<pid>/<inv>/chip_swimlane_records.json`. The track is what a build without the feature `dfx` has not.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use simpler_host_log::{log_error, log_timing, log_warn};
@@ -18,21 +18,6 @@ use simpler_swimlane::{
 
 use crate::orchestration::CORES_PER_CLUSTER;
 use crate::run::RunError;
-
-/// What of a run's variable phases is recorded, and where it goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SwimlaneConfig {
-    /// How much: off unless told otherwise.
-    pub level: Level,
-    /// The folder for the artifacts; without it records are collected and reconciled only.
-    pub output: Option<PathBuf>,
-}
-
-impl Default for SwimlaneConfig {
-    fn default() -> Self {
-        Self { level: Level::Off, output: None }
-    }
-}
 
 /// The track's memory on the device, and who empties it.
 pub(crate) struct Track {

@@ -43,7 +43,8 @@ fn device_memory_is_freed_and_copied_between_runs() {
     let (said, other) = (chip.malloc(4).unwrap(), chip.malloc(4).unwrap());
     // SAFETY: an aligned word of the simulated chip's memory, which is this process's and lives as long as the chip.
     let word = unsafe { &*(said.0 as *const AtomicU32) };
-    let args = RunArgs { tensors: vec![device(said, 4, ArgUse::InOut)], scalars: vec![] };
+    let args =
+        RunArgs { tensors: vec![device(said, 4, ArgUse::InOut)], scalars: vec![], ..RunArgs::default() };
     type Operation = fn(&ChipRuntime, DeviceAddr) -> Result<(), RunError>;
     let operations: [Operation; 3] =
         [|chip, at| chip.copy_to(at, &[0; 4]), |chip, at| chip.copy_from(&mut [0; 4], at), ChipRuntime::free];

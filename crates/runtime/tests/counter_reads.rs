@@ -116,7 +116,7 @@ fn an_untagged_task_reads_no_counter_and_a_tagged_one_reads_it_twice() {
             let mut y = vec![1.0; 64];
             let tensors = vec![host(&mut y, ArgUse::InOut)];
             readings.store(0, Ordering::Relaxed);
-            run(&chip, id, &RunArgs { tensors, scalars: vec![tasks, timed] }).unwrap();
+            run(&chip, id, &RunArgs { tensors, scalars: vec![tasks, timed], ..RunArgs::default() }).unwrap();
             readings.load(Ordering::Relaxed)
         };
         go(1, 0);

@@ -56,7 +56,11 @@ fn device_records_are_the_host_loggers_at_its_threshold_of_the_moment() {
             simpler_host_log::set_threshold(threshold);
             let mut x = vec![0.0; 4];
             let number = arm * 10 + turn;
-            let args = RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![number as u64] };
+            let args = RunArgs {
+                tensors: vec![host(&mut x, ArgUse::InOut)],
+                scalars: vec![number as u64],
+                ..RunArgs::default()
+            };
             run(&chip, id, &args).unwrap();
         }
     }

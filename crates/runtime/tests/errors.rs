@@ -166,10 +166,15 @@ fn fault(chip: &ChipRuntime, fault: u64, count: u64) -> RunError {
     let id = chip.register(&faults()).unwrap();
     let mut x = vec![1.0; 1024];
     let before = x.clone();
-    let args = RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![fault, count] };
+    let args = RunArgs {
+        tensors: vec![host(&mut x, ArgUse::InOut)],
+        scalars: vec![fault, count],
+        ..RunArgs::default()
+    };
     let error = run(chip, id, &args).expect_err("the run must fail");
     assert_eq!(x, before, "results of a failed run are not copied back");
-    let args = RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![0, 0] };
+    let args =
+        RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![0, 0], ..RunArgs::default() };
     run(chip, id, &args).unwrap_or_else(|again| panic!("fault {fault}, then {again}"));
     assert_eq!(x, vec![2.0; 1024], "after fault {fault}");
     error
@@ -235,8 +240,8 @@ fn too_few_arguments_are_code_5() {
         let id = chip.register(&faults()).unwrap();
         let mut x = vec![1.0; 4];
         for args in [
-            RunArgs { tensors: vec![], scalars: vec![0, 0] },
-            RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![0] },
+            RunArgs { tensors: vec![], scalars: vec![0, 0], ..RunArgs::default() },
+            RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![0], ..RunArgs::default() },
         ] {
             let error = run(&chip, id, &args).unwrap_err();
             assert_eq!(error.code, -5, "{error}");
@@ -268,12 +273,16 @@ fn arguments_that_bind_cannot_stage_are_code_5() {
         vec![good; 257],
     ];
     for tensors in refused {
-        let error = run(&chip, id, &RunArgs { tensors, scalars: vec![0, 0] }).unwrap_err();
+        let error =
+            run(&chip, id, &RunArgs { tensors, scalars: vec![0, 0], ..RunArgs::default() }).unwrap_err();
         assert_eq!(error.code, -5, "{error}");
     }
     let scalars = vec![0; 129];
-    assert_eq!(run(&chip, id, &RunArgs { tensors: vec![good], scalars }).unwrap_err().code, -5);
-    run(&chip, id, &RunArgs { tensors: vec![good], scalars: vec![0, 0] }).unwrap();
+    assert_eq!(
+        run(&chip, id, &RunArgs { tensors: vec![good], scalars, ..RunArgs::default() }).unwrap_err().code,
+        -5
+    );
+    run(&chip, id, &RunArgs { tensors: vec![good], scalars: vec![0, 0], ..RunArgs::default() }).unwrap();
     assert_eq!(x, [2.0; 4]);
 }
 
@@ -340,7 +349,8 @@ fn a_view_of_nothing_may_be_passed_on() {
     let chip = small_chip();
     let id = chip.register(&faults()).unwrap();
     let mut x = vec![1.0; 4];
-    let args = RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![45, 0] };
+    let args =
+        RunArgs { tensors: vec![host(&mut x, ArgUse::InOut)], scalars: vec![45, 0], ..RunArgs::default() };
     run(&chip, id, &args).unwrap();
 }
 

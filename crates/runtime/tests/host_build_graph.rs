@@ -51,13 +51,14 @@ fn the_orchestration_runs_where_its_runtime_says_and_dependencies_hold() {
         for _ in 0..20 {
             let (mut x, mut y) = (vec![1.0; 4], vec![10.0; 4]);
             let tensors = vec![host(&mut x, ArgUse::InOut), host(&mut y, ArgUse::InOut)];
-            run(&chip, id, &RunArgs { tensors, scalars: vec![] }).unwrap();
+            run(&chip, id, &RunArgs { tensors, scalars: vec![], ..RunArgs::default() }).unwrap();
             assert_eq!((x, y), (vec![11.0; 4], vec![22.0; 4]));
         }
         for bad in [1_i64, 2, -1, i64::MAX] {
             let (mut x, mut y) = (vec![1.0; 4], vec![10.0; 4]);
             let tensors = vec![host(&mut x, ArgUse::InOut), host(&mut y, ArgUse::InOut)];
-            let error = run(&chip, id, &RunArgs { tensors, scalars: vec![bad as u64] }).unwrap_err();
+            let error = run(&chip, id, &RunArgs { tensors, scalars: vec![bad as u64], ..RunArgs::default() })
+                .unwrap_err();
             assert_eq!(error.code, -5, "{error}");
             assert!(error.text.contains(&format!("cannot wait for task {bad}")), "{error}");
         }

@@ -47,7 +47,7 @@ fn an_orchestration_logs_into_the_processs_log() {
     let chip = small_chip();
     let id = chip.register(&image).unwrap();
     run(&chip, id, &RunArgs::default()).unwrap();
-    run(&chip, id, &RunArgs { tensors: vec![], scalars: vec![7] }).unwrap_err();
+    run(&chip, id, &RunArgs { tensors: vec![], scalars: vec![7], ..RunArgs::default() }).unwrap_err();
 
     let text = log::text(directory.path());
     let said: Vec<&str> = text.lines().filter(|line| line.contains("aicpu_orchestration_entry")).collect();

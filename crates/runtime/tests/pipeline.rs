@@ -58,7 +58,7 @@ fn deep_chip(graph_runtime: GraphRuntime, pipeline_depth: usize) -> Result<ChipR
 }
 
 fn args(x: &mut [f32], scalar: u64) -> RunArgs {
-    RunArgs { tensors: vec![host(x, ArgUse::InOut)], scalars: vec![scalar] }
+    RunArgs { tensors: vec![host(x, ArgUse::InOut)], scalars: vec![scalar], ..RunArgs::default() }
 }
 
 fn prepare<'r>(

@@ -42,8 +42,16 @@ fn each_thread_says_its_window_and_what_it_did_in_it() {
         let chip = chip_of((profile, graph_runtime));
         let id = chip.register(&image("many", MANY, &[("add", CoreKind::Aiv, ADD_KERNEL)])).unwrap();
         let mut y = vec![1.0; 64];
-        run(&chip, id, &RunArgs { tensors: vec![host(&mut y, ArgUse::InOut)], scalars: vec![TASKS] })
-            .unwrap();
+        run(
+            &chip,
+            id,
+            &RunArgs {
+                tensors: vec![host(&mut y, ArgUse::InOut)],
+                scalars: vec![TASKS],
+                ..RunArgs::default()
+            },
+        )
+        .unwrap();
         let whole = log::text(directory.path());
         let text = &whole[read..];
         read = whole.len();

@@ -230,7 +230,7 @@ proptest! {
         let mut no = [0.0];
         let mut tensors: Vec<_> = buffers.iter_mut().map(|buffer| host(buffer, ArgUse::InOut)).collect();
         tensors.push(host(&mut no, ArgUse::Input));
-        run(chip, *id, &RunArgs { tensors, scalars: words.clone() }).unwrap();
+        run(chip, *id, &RunArgs { tensors, scalars: words.clone(), ..RunArgs::default() }).unwrap();
         let got = buffers.map(|buffer| buffer.iter().map(|value| value.to_bits()).collect::<Vec<_>>());
         prop_assert_eq!(got, expected);
     }

@@ -55,6 +55,7 @@ fn a_chain_of_tasks_computes_in_order() {
             let args = RunArgs {
                 tensors: vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)],
                 scalars: vec![tasks],
+                ..RunArgs::default()
             };
             run(&chip, id, &args).unwrap_or_else(|error| panic!("{tasks} tasks: {error}"));
             for (x, y) in x.iter().zip(&y) {
@@ -104,7 +105,7 @@ fn a_diamond_joins_both_of_its_sides() {
             let mut x = vec![1.5; 1000];
             let mut d = vec![-1.0; 1000];
             let tensors = vec![host(&mut x, ArgUse::Input), host(&mut d, ArgUse::InOut)];
-            run(&chip, id, &RunArgs { tensors, scalars: vec![] }).unwrap();
+            run(&chip, id, &RunArgs { tensors, scalars: vec![], ..RunArgs::default() }).unwrap();
             assert!(d.iter().all(|d| *d == 4.0 * 1.5 + 3.0), "{:?}", &d[..4]);
         }
     }
@@ -120,6 +121,7 @@ fn device_tensors_stay_where_they_are_between_runs() {
         let mut args = RunArgs {
             tensors: vec![device(x, 256, ArgUse::Input), device(y, 256, ArgUse::Output)],
             scalars: vec![10],
+            ..RunArgs::default()
         };
         args.tensors[0].tensor.shapes[0] = 64;
         args.tensors[1].tensor.shapes[0] = 64;
@@ -218,7 +220,7 @@ fn two_chips_of_one_process_run_at_the_same_time() {
                     let mut x = vec![thread as f32; 16];
                     let mut y = vec![0.0; 16];
                     let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)];
-                    run(&chip, id, &RunArgs { tensors, scalars: vec![round] }).unwrap();
+                    run(&chip, id, &RunArgs { tensors, scalars: vec![round], ..RunArgs::default() }).unwrap();
                     assert_eq!(y, vec![chain_result(thread as f32, round); 16]);
                 }
             });
@@ -238,7 +240,7 @@ fn runs_of_several_threads_on_one_chip_take_turns() {
                 let mut y = vec![0.0; 16];
                 for _ in 0..10 {
                     let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)];
-                    run(chip, id, &RunArgs { tensors, scalars: vec![5] }).unwrap();
+                    run(chip, id, &RunArgs { tensors, scalars: vec![5], ..RunArgs::default() }).unwrap();
                     assert_eq!(y, vec![chain_result(thread as f32, 5); 16]);
                 }
             });
@@ -284,7 +286,8 @@ fn no_width_of_a_graph_leaves_a_thread_to_its_park_slice() {
                     let mut b = vec![0.0; width as usize];
                     let tensors = vec![host(&mut a, ArgUse::InOut), host(&mut b, ArgUse::InOut)];
                     let start = Instant::now();
-                    run(&chip, id, &RunArgs { tensors, scalars: vec![8, width] }).unwrap();
+                    run(&chip, id, &RunArgs { tensors, scalars: vec![8, width], ..RunArgs::default() })
+                        .unwrap();
                     start.elapsed()
                 })
                 .collect();
@@ -308,7 +311,8 @@ fn wide_layers_lose_no_task_and_no_wake_up() {
                 let mut a: Vec<f32> = (0..width).map(|i| i as f32).collect();
                 let mut b = vec![0.0; width as usize];
                 let tensors = vec![host(&mut a, ArgUse::InOut), host(&mut b, ArgUse::InOut)];
-                run(&chip, id, &RunArgs { tensors, scalars: vec![layers, width] }).unwrap();
+                run(&chip, id, &RunArgs { tensors, scalars: vec![layers, width], ..RunArgs::default() })
+                    .unwrap();
                 for (i, value) in a.iter().enumerate() {
                     let expected = (0..layers).fold(i as f32, |value, _| value * 2.0 + i as f32);
                     assert_eq!(*value, expected, "{width} wide, {layers} layers, column {i}");

@@ -109,7 +109,7 @@ fn an_orchestration_and_a_kernel_in_rust_run_beside_a_kernel_in_c() {
         let mut y = vec![0.0; 500];
         let mut go = |scalars: &[u64]| {
             let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)];
-            run(&chip, id, &RunArgs { tensors, scalars: scalars.to_vec() })
+            run(&chip, id, &RunArgs { tensors, scalars: scalars.to_vec(), ..RunArgs::default() })
         };
         let error = go(&[13]).unwrap_err();
         assert_eq!((error.code, error.text.as_str()), (-9, "a fatal in Rust"));

@@ -15,7 +15,11 @@ fn on_each_arm(image: &CallableImage, words: usize, scalars: &[u64], check: impl
         let id = chip.register(image).unwrap();
         for _ in 0..5 {
             let mut values = vec![0.0; words];
-            let args = RunArgs { tensors: vec![host(&mut values, ArgUse::InOut)], scalars: scalars.to_vec() };
+            let args = RunArgs {
+                tensors: vec![host(&mut values, ArgUse::InOut)],
+                scalars: scalars.to_vec(),
+                ..RunArgs::default()
+            };
             run(&chip, id, &args).unwrap();
             check(&values.iter().map(|value| value.to_bits()).collect::<Vec<_>>());
         }

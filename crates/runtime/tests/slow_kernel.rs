@@ -44,7 +44,11 @@ fn a_kernel_that_outstays_its_run_is_named_in_the_log_and_the_chip_goes_on_when_
     let chip = chip(RuntimeConfig { limits: small(), scheduler_timeout, ..RuntimeConfig::default() });
     let id = chip.register(&image("one", ONE, &[("slow", CoreKind::Aiv, SLOW)])).unwrap();
     let mut x = vec![0.0; 4];
-    let args = |ms, x: &mut [f32]| RunArgs { tensors: vec![host(x, ArgUse::InOut)], scalars: vec![ms] };
+    let args = |ms, x: &mut [f32]| RunArgs {
+        tensors: vec![host(x, ArgUse::InOut)],
+        scalars: vec![ms],
+        ..RunArgs::default()
+    };
     let error = run(&chip, id, &args(900, &mut x)).unwrap_err();
     assert_eq!(error.code, -100, "{error}");
     let text = log::text(directory.path());

@@ -54,8 +54,11 @@ fn a_run_explains_itself_in_the_log() {
     let id = chip.register(&image).unwrap();
     let mut x = vec![1.0; 8];
     let mut y = vec![0.0; 8];
-    let mut args =
-        RunArgs { tensors: vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)], scalars: vec![] };
+    let mut args = RunArgs {
+        tensors: vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)],
+        scalars: vec![],
+        ..RunArgs::default()
+    };
     const RUNS: usize = 20;
     for _ in 0..RUNS {
         run(&chip, id, &args).unwrap();

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use simpler_kernel_abi::{ArgUse, CoreKind};
-use simpler_runtime::{GraphRuntime, RunArgs, SwimlaneConfig};
+use simpler_platform::Profile;
+use simpler_runtime::{CallConfig, GraphRuntime, RunArgs};
 use simpler_swimlane::Level;
 use support::*;
 
@@ -73,10 +74,10 @@ fn each_level_records_what_it_says_and_every_record_is_accounted_for() {
         let id = chip.register(&image).unwrap();
         for level in 0..=4_i64 {
             let level = Level::try_from(level).unwrap();
-            chip.set_swimlane(SwimlaneConfig { level, output: Some(output.clone()) }).unwrap();
+            let config = recorded(level, &output);
             let mut y = vec![1.0; 64];
             let tensors = vec![host(&mut y, ArgUse::InOut)];
-            run(&chip, id, &RunArgs { tensors, scalars: vec![TASKS] }).unwrap();
+            run(&chip, id, &RunArgs { tensors, scalars: vec![TASKS], config }).unwrap();
             expected.push((profile.clone(), graph_runtime, level));
         }
     }
@@ -96,6 +97,10 @@ fn each_level_records_what_it_says_and_every_record_is_accounted_for() {
         let on_device = graph_runtime == GraphRuntime::TensorMapAndRingBuffer;
         check(&object, profile.counter_hz, profile.clusters, on_device, level);
     }
+}
+
+fn recorded(swimlane: Level, output: &Path) -> CallConfig {
+    CallConfig { swimlane, output_prefix: Some(output.to_owned()), ..CallConfig::default() }
 }
 
 fn check(object: &Value, counter_hz: u64, clusters: usize, on_device: bool, level: Level) {
@@ -189,10 +194,10 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
     let chip = small_chip();
     let id = chip.register(&image("fails", fails, &[("add", CoreKind::Aiv, ADD_KERNEL)])).unwrap();
     let level = Level::OrchestratorPhases;
-    chip.set_swimlane(SwimlaneConfig { level, output: Some(output.clone()) }).unwrap();
     let go = |fail: u64| {
         let mut y = vec![1.0; 64];
-        run(&chip, id, &RunArgs { tensors: vec![host(&mut y, ArgUse::InOut)], scalars: vec![fail] })
+        let (tensors, config) = (vec![host(&mut y, ArgUse::InOut)], recorded(level, &output));
+        run(&chip, id, &RunArgs { tensors, scalars: vec![fail], config })
     };
     go(1).unwrap_err();
     assert!(artifacts(&output).is_empty());
@@ -212,8 +217,43 @@ fn an_output_that_cannot_be_written_is_said_and_the_run_succeeds() {
     std::fs::write(&blocked, "a file").unwrap();
     let chip = small_chip();
     let id = chip.register(&image("empty", EMPTY, &[])).unwrap();
-    chip.set_swimlane(SwimlaneConfig { level: Level::AicoreTasks, output: Some(blocked) }).unwrap();
-    run(&chip, id, &RunArgs::default()).unwrap();
+    let config = recorded(Level::AicoreTasks, &blocked);
+    run(&chip, id, &RunArgs { config, ..RunArgs::default() }).unwrap();
     let text = log::text(directory.path());
     assert!(text.lines().any(|line| line.contains("[ERROR]") && line.contains("cannot write ")), "{text}");
+}
+
+#[test]
+fn one_run_of_many_is_recorded() {
+    let directory = tempfile::tempdir().unwrap();
+    log::start(directory.path());
+    let kernels = [("add", CoreKind::Aiv, ADD_KERNEL), ("add_cube", CoreKind::Aic, ADD_KERNEL)];
+    let image = image("scoped", SCOPED, &kernels);
+    for (arm, graph_runtime) in
+        [GraphRuntime::TensorMapAndRingBuffer, GraphRuntime::HostBuildGraph].into_iter().enumerate()
+    {
+        let prefix = directory.path().join(arm.to_string());
+        let chip = chip_of((Profile::a2a3sim(), graph_runtime));
+        let id = chip.register(&image).unwrap();
+        for round in 0..5 {
+            let config = CallConfig {
+                aicpu_threads: Some(3),
+                swimlane: if round == 2 { Level::SchedulerPhases } else { Level::Off },
+                output_prefix: Some(prefix.clone()),
+            };
+            let mut y = vec![1.0; 64];
+            let tensors = vec![host(&mut y, ArgUse::InOut)];
+            run(&chip, id, &RunArgs { tensors, scalars: vec![12], config }).unwrap();
+        }
+        let artifacts = artifacts(&prefix);
+        assert_eq!(artifacts.len(), 1, "{artifacts:?}");
+        let file = artifacts.values().next().unwrap();
+        let object: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        assert_eq!(object["aicore_tasks"].as_array().unwrap().len(), 12);
+        // Who schedules which core follows from the run's own threads.
+        let schedulers = if graph_runtime == GraphRuntime::HostBuildGraph { 3 } else { 2 };
+        let owners = object["metadata"]["core_to_thread"].as_array().unwrap();
+        let most = owners.iter().map(|owner| owner.as_u64().unwrap()).max().unwrap();
+        assert_eq!(most + 1, schedulers);
+    }
 }

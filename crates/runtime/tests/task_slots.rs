@@ -140,7 +140,7 @@ fn a_tagged_task_leaves_one_window_in_every_runtime() {
         let mut y = vec![1.0; 4096];
         let mut go = |scalars: &[u64]| {
             let tensors = vec![host(&mut y, ArgUse::InOut)];
-            run(&chip, id, &RunArgs { tensors, scalars: scalars.to_vec() })
+            run(&chip, id, &RunArgs { tensors, scalars: scalars.to_vec(), ..RunArgs::default() })
         };
         // Distinct slots, the ends of the range; one slot for two tasks; none.
         go(&[0, 99, 15]).unwrap();
@@ -215,7 +215,11 @@ fn an_orchestration_in_cpp_tags_and_orders_its_tasks() {
         let chip = chip_of(arm);
         let id = chip.register(&image).unwrap();
         let mut y = vec![1.0; 4096];
-        let args = |y: &mut [f32], bad| RunArgs { tensors: vec![host(y, ArgUse::InOut)], scalars: vec![bad] };
+        let args = |y: &mut [f32], bad| RunArgs {
+            tensors: vec![host(y, ArgUse::InOut)],
+            scalars: vec![bad],
+            ..RunArgs::default()
+        };
         run(&chip, id, &args(&mut y, 0)).unwrap();
         assert_eq!(y, [4.0; 4096]);
         let error = run(&chip, id, &args(&mut y, 1)).unwrap_err();

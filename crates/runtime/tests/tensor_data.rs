@@ -72,7 +72,12 @@ fn an_orchestration_decides_by_what_its_tasks_have_computed() {
     let id = chip.register(&count_down(HALVE)).unwrap();
     for exponent in [0_u8, 10, 100] {
         let (mut x, mut steps) = (vec![2.0_f32.powi(exponent.into())], vec![-1.0]);
-        run(&chip, id, &RunArgs { tensors: tensors(&mut x, &mut steps), scalars: vec![0] }).unwrap();
+        run(
+            &chip,
+            id,
+            &RunArgs { tensors: tensors(&mut x, &mut steps), scalars: vec![0], ..RunArgs::default() },
+        )
+        .unwrap();
         assert_eq!(steps, [f32::from(exponent)]);
     }
 }
@@ -87,7 +92,8 @@ fn who_waits_for_a_tensor_is_rung() {
     let id = chip.register(&count_down(&format!("#include <time.h>\n{slow}"))).unwrap();
     let (mut x, mut steps) = (vec![2.0_f32.powi(STEPS as i32)], vec![-1.0]);
     let start = Instant::now();
-    run(&chip, id, &RunArgs { tensors: tensors(&mut x, &mut steps), scalars: vec![0] }).unwrap();
+    run(&chip, id, &RunArgs { tensors: tensors(&mut x, &mut steps), scalars: vec![0], ..RunArgs::default() })
+        .unwrap();
     let took = start.elapsed();
     assert_eq!(steps, [STEPS as f32]);
     assert!(took < simpler_relax::PARK_SLICE / 2 * STEPS, "{STEPS} steps took {took:?}");
@@ -135,7 +141,12 @@ fn a_graph_that_the_host_builds_has_no_results_to_decide_by() {
         let id = chip.register(&count_down(HALVE)).unwrap();
         let (mut x, mut steps) = (vec![7.0], vec![-1.0]);
         // What no task uses can be read and written everywhere.
-        run(&chip, id, &RunArgs { tensors: tensors(&mut x, &mut steps), scalars: vec![7] }).unwrap();
+        run(
+            &chip,
+            id,
+            &RunArgs { tensors: tensors(&mut x, &mut steps), scalars: vec![7], ..RunArgs::default() },
+        )
+        .unwrap();
         assert_eq!(steps, [7.0]);
     }
     let graph_runtime = GraphRuntime::HostBuildGraph;
@@ -159,7 +170,8 @@ fn what_cannot_be_copied_is_code_5() {
             (6, "view of 4 bytes at 18446744073709551615"),
         ] {
             let (mut x, mut steps) = (vec![8.0], vec![-1.0]);
-            let args = RunArgs { tensors: tensors(&mut x, &mut steps), scalars: vec![number] };
+            let args =
+                RunArgs { tensors: tensors(&mut x, &mut steps), scalars: vec![number], ..RunArgs::default() };
             let error = run(&chip, id, &args).unwrap_err();
             assert!(error.code == -5 && error.text.contains(words), "{number}: {error}");
         }

@@ -128,7 +128,7 @@ fn a_warm_run_moves_its_arguments_and_allocates_nothing_per_task() {
     let (mut x, mut y) = (vec![1.0; 4], vec![0.0; 4]);
     let mut run = |tasks: u64| {
         let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::InOut)];
-        let args = RunArgs { tensors, scalars: vec![tasks] };
+        let args = RunArgs { tensors, scalars: vec![tasks], ..RunArgs::default() };
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         run(&chip, id, &args).unwrap();
         ALLOCATIONS.load(Ordering::Relaxed) - before

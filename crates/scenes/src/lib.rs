@@ -82,7 +82,7 @@ impl Scene {
             view.shapes[..tensor.dims.len()].copy_from_slice(&tensor.dims);
             ChipArg { tensor: view, arg_use: tensor.arg_use }
         });
-        RunArgs { tensors: tensors.collect(), scalars: self.scalars.clone() }
+        RunArgs { tensors: tensors.collect(), scalars: self.scalars.clone(), ..RunArgs::default() }
     }
 
     /// Bytes of memory that [`Scene::place`] needs.

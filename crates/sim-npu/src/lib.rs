@@ -11,7 +11,9 @@
 //!
 //! The chip has 24 cores and the host may have two CPUs: a core is a state machine that whichever core thread
 //! claims it advances, and there are as many core threads as CPUs. All threads are started once, with the
-//! chip, and wait through `simpler_relax` between launches, so a launch costs no thread.
+//! chip, and wait through `simpler_relax` between launches, so a launch costs no thread. Kernels that may wait for each
+//! other would starve each other on so few: the first dispatch of such a kernel starts a thread for each core besides,
+//! which runs nothing else.
 //!
 //! The device counter is another clock than the host's, with an offset and a rate error of its own (`clock`).
 //!

@@ -54,7 +54,11 @@ pub(crate) fn read(blob: &Blob) -> Result<RunArgs, String> {
     let counts = word(0);
     let (tensors, scalars) = (counts as u32 as usize, (counts >> 32) as usize);
     check(tensors, scalars)?;
-    let mut args = RunArgs { tensors: Vec::with_capacity(tensors), scalars: Vec::with_capacity(scalars) };
+    let mut args = RunArgs {
+        tensors: Vec::with_capacity(tensors),
+        scalars: Vec::with_capacity(scalars),
+        ..RunArgs::default()
+    };
     for position in 0..tensors {
         let first = 1 + position * TENSOR_WORDS;
         let raw_use = word(first + DESCRIPTOR_WORDS);
@@ -102,6 +106,7 @@ mod tests {
         let args = RunArgs {
             tensors: (0..CHIP_TENSORS_MAX as u64).map(tensor).collect(),
             scalars: (0..CHIP_SCALARS_MAX as u64).map(|n| n << 40).collect(),
+            ..RunArgs::default()
         };
         let blob = blob();
         write(&blob, &args).unwrap();
@@ -115,8 +120,13 @@ mod tests {
 
     #[test]
     fn one_argument_too_many_is_refused_with_the_limit() {
-        let scalars = RunArgs { tensors: Vec::new(), scalars: vec![0; CHIP_SCALARS_MAX + 1] };
-        let tensors = RunArgs { tensors: vec![tensor(1); CHIP_TENSORS_MAX + 1], scalars: Vec::new() };
+        let scalars =
+            RunArgs { tensors: Vec::new(), scalars: vec![0; CHIP_SCALARS_MAX + 1], ..RunArgs::default() };
+        let tensors = RunArgs {
+            tensors: vec![tensor(1); CHIP_TENSORS_MAX + 1],
+            scalars: Vec::new(),
+            ..RunArgs::default()
+        };
         for args in [scalars, tensors] {
             assert!(write(&blob(), &args).unwrap_err().contains("at most 256 and 128"));
         }
@@ -130,7 +140,8 @@ mod tests {
             assert!(read(&blob).is_err(), "{counts:#x}");
         }
         let blob = blob();
-        write(&blob, &RunArgs { tensors: vec![tensor(1)], scalars: Vec::new() }).unwrap();
+        write(&blob, &RunArgs { tensors: vec![tensor(1)], scalars: Vec::new(), ..RunArgs::default() })
+            .unwrap();
         blob[1 + DESCRIPTOR_WORDS].store(9, Ordering::Relaxed);
         assert!(read(&blob).unwrap_err().contains("unknown use 9"));
     }

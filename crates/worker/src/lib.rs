@@ -19,7 +19,7 @@
 //!     .map(|chip| {
 //!         let tensor = outputs.tensor(chip * 64, 64, DType::F32)?;
 //!         let tensors = vec![ChipArg { tensor, arg_use: ArgUse::OutputExisting }];
-//!         worker.submit(chip, callable, &RunArgs { tensors, scalars: vec![] })
+//!         worker.submit(chip, callable, &RunArgs { tensors, scalars: vec![], ..RunArgs::default() })
 //!     })
 //!     .collect::<Result<Vec<_>, _>>()?;
 //! for ticket in tickets {
@@ -34,6 +34,8 @@
 
 #[cfg(not(loom))]
 mod arguments;
+#[cfg(not(loom))]
+mod call_config;
 #[cfg(not(loom))]
 mod child;
 #[cfg(not(loom))]
@@ -64,6 +66,6 @@ pub use error::{Ending, WorkerError};
 #[cfg(not(loom))]
 pub use shared_memory::{SharedBuffer, SharedMemory, SharedSlice};
 #[cfg(not(loom))]
-pub use simpler_runtime::{CallableImage, ChipArg, RunArgs, RunError};
+pub use simpler_runtime::{CallConfig, CallableImage, ChipArg, RunArgs, RunError};
 #[cfg(not(loom))]
 pub use worker::{CALLABLES_MAX, CHIPS_MAX, Callable, LogSetup, Ticket, Worker, WorkerBuilder};

@@ -40,6 +40,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use simpler_relax::EventCount;
 
 use crate::arguments::{self, Blob};
+use crate::call_config;
 use crate::shared_memory::Mapping;
 use crate::turn::{State, Sticky, Turn};
 use crate::{RunArgs, WorkerError};
@@ -48,8 +49,6 @@ use crate::{RunArgs, WorkerError};
 const PROTOCOL_VERSION: u64 = 3;
 /// Task frames that the layout has: runs that a child can have at a time.
 pub(crate) const TASK_FRAMES: usize = 2;
-/// CallConfig (RUNTIME §1.5) is 6×i32, 12×u64 and 1024 characters; all zero means every default.
-const CALL_CONFIG_WORDS: usize = (6 * 4 + 12 * 8 + 1024) / 8;
 /// Longest error text: a sentence with a path and a linker's words. A longer one is cut and ends in `~`.
 pub(crate) const ERROR_TEXT_BYTES: usize = 1024;
 
@@ -75,8 +74,7 @@ struct Frame {
     error: AtomicI32,
     /// A control opcode, or the parent's index of the callable (the child goes by the digest).
     callable_or_opcode: AtomicU64,
-    /// Room for the CallConfig: nothing sets one yet.
-    _call_config: [AtomicU64; CALL_CONFIG_WORDS],
+    call_config: call_config::Words,
     lease_slot: AtomicU64,
     lease_generation: AtomicU64,
     digest: [AtomicU64; 4],
@@ -102,7 +100,7 @@ struct Frame {
 const _: () = {
     assert!(std::mem::offset_of!(Frame, error) == 4);
     assert!(std::mem::offset_of!(Frame, callable_or_opcode) == 8);
-    assert!(std::mem::offset_of!(Frame, _call_config) == 16);
+    assert!(std::mem::offset_of!(Frame, call_config) == 16);
     assert!(std::mem::offset_of!(Frame, lease_slot) == 16 + 6 * 4 + 12 * 8 + 1024);
 };
 
@@ -358,6 +356,7 @@ impl ParentEnd<'_> {
         let frame = &self.mailbox.tasks[slot];
         debug_assert!(frame.state.is(State::Idle), "the task frame is the parent's");
         arguments::write(&frame.arguments, args)?;
+        call_config::write(&frame.call_config, &args.config)?;
         frame.set_digest(&task.callable);
         // ORDERING: Relaxed for all: published by the frame's `hand_over`.
         for (word, value) in [
@@ -518,7 +517,8 @@ fn read_control(base: &Frame) -> Result<Control, Failure> {
 
 fn read_task(frame: &Frame) -> Result<Task, Failure> {
     check_version(frame)?;
-    let args = arguments::read(&frame.arguments).map_err(protocol_failure)?;
+    let mut args = arguments::read(&frame.arguments).map_err(protocol_failure)?;
+    args.config = call_config::read(&frame.call_config).map_err(protocol_failure)?;
     // ORDERING: Relaxed for both: the Acquire load of the state came before.
     let [run_id, dispatch_id] = [&frame.run_id, &frame.dispatch_id].map(|word| word.load(Ordering::Relaxed));
     Ok(Task { callable: frame.digest(), args, run_id, dispatch_id })
@@ -532,7 +532,7 @@ mod tests {
         TaskIdentity { callable_index: 2, callable: [7; 32], run_id: 11, dispatch_id: 12, generation: 13 };
 
     fn scalars(scalars: &[u64]) -> RunArgs {
-        RunArgs { tensors: Vec::new(), scalars: scalars.to_vec() }
+        RunArgs { tensors: Vec::new(), scalars: scalars.to_vec(), ..RunArgs::default() }
     }
 
     fn failure(code: i32, text: &str) -> Failure {

@@ -13,9 +13,10 @@ use simpler_log_abi::Threshold;
 use simpler_platform::DeviceAddr;
 use simpler_runtime::{Limits, RuntimeConfig};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
+use simpler_swimlane::Level;
 use simpler_worker::{
-    Callable, CallableImage, ChipArg, ChipWorker, Endpoint, LogSetup, RunArgs, SharedBuffer, SharedMemory,
-    Worker, WorkerBuilder, WorkerError,
+    CallConfig, Callable, CallableImage, ChipArg, ChipWorker, Endpoint, LogSetup, RunArgs, SharedBuffer,
+    SharedMemory, Worker, WorkerBuilder, WorkerError,
 };
 
 use one_thread::Test;
@@ -36,6 +37,7 @@ const TESTS: &[Test] = &[
     ("a_pipelined_chip_binds_the_next_run_meanwhile", a_pipelined_chip_binds_the_next_run_meanwhile),
     ("each_of_two_runs_in_flight_has_its_own_outcome", each_of_two_runs_in_flight_has_its_own_outcome),
     ("a_killed_chip_is_reported_for_both_of_its_runs", a_killed_chip_is_reported_for_both_of_its_runs),
+    ("what_a_run_chooses_for_itself_reaches_its_chip", what_a_run_chooses_for_itself_reaches_its_chip),
 ];
 
 fn main() -> ExitCode {
@@ -130,7 +132,7 @@ fn device(addr: DeviceAddr, arg_use: ArgUse) -> ChipArg {
 
 fn add(shared: &SharedMemory, from: usize, to: usize, scalar: u64) -> RunArgs {
     let tensors = vec![host(shared, from, ArgUse::Input), host(shared, to, ArgUse::OutputExisting)];
-    RunArgs { tensors, scalars: vec![scalar] }
+    RunArgs { tensors, scalars: vec![scalar], ..RunArgs::default() }
 }
 
 fn two_chips_run_a_callable_on_their_own_data() {
@@ -157,7 +159,9 @@ fn data_stays_on_a_chip_between_runs() {
     worker.copy_to(1, one, &shared.slice(0, BYTES).unwrap()).unwrap();
     for (from, to) in [(one, other), (other, one), (one, other)] {
         let tensors = vec![device(from, ArgUse::Input), device(to, ArgUse::OutputExisting)];
-        let ticket = worker.submit(1, callable, &RunArgs { tensors, scalars: vec![10] }).unwrap();
+        let ticket = worker
+            .submit(1, callable, &RunArgs { tensors, scalars: vec![10], ..RunArgs::default() })
+            .unwrap();
         worker.wait(ticket).unwrap();
     }
     worker.copy_from(1, &shared.slice(BYTES, BYTES).unwrap(), other).unwrap();
@@ -229,7 +233,7 @@ fn a_chip_worker_works_without_a_parent() {
     let addr = DeviceAddr(chip.malloc(BYTES).unwrap());
     chip.copy_to(addr.0, &values).unwrap();
     let tensors = vec![device(addr, ArgUse::Input), device(addr, ArgUse::OutputExisting)];
-    let args = RunArgs { tensors, scalars: vec![5] };
+    let args = RunArgs { tensors, scalars: vec![5], ..RunArgs::default() };
     // SAFETY: the buffer is this chip's and has the length that the kernel expects.
     unsafe { chip.run(&image.digest(), &args) }.unwrap();
     chip.copy_from(&mut values, addr.0).unwrap();
@@ -355,5 +359,29 @@ fn a_killed_chip_is_reported_for_both_of_its_runs() {
     }
     let error = worker.submit(0, callable, &add(&shared, 0, 1, 1)).unwrap_err();
     assert!(matches!(error, WorkerError::ChildGone { chip: 0, .. }), "{error:?}");
+    worker.close().unwrap();
+}
+
+fn what_a_run_chooses_for_itself_reaches_its_chip() {
+    let directory = tempfile::tempdir().unwrap();
+    let (builder, callable, shared) = builder();
+    let mut worker = builder.start().unwrap();
+    let mut run = |config: CallConfig| {
+        let ticket = worker.submit(1, callable, &RunArgs { config, ..add(&shared, 0, 1, 1) })?;
+        worker.wait(ticket)
+    };
+    run(CallConfig::default()).unwrap();
+    let output_prefix = Some(directory.path().join("records"));
+    run(CallConfig { swimlane: Level::AicoreTasks, output_prefix, aicpu_threads: Some(2) }).unwrap();
+    run(CallConfig::default()).unwrap();
+    let error = run(CallConfig { aicpu_threads: Some(9), ..CallConfig::default() }).unwrap_err();
+    assert!(matches!(error, WorkerError::Chip { chip: 1, code: -5, .. }), "{error:?}");
+    let output_prefix = Some("x".repeat(2000).into());
+    let error = run(CallConfig { output_prefix, ..CallConfig::default() }).unwrap_err();
+    assert!(matches!(&error, WorkerError::Arguments(text) if text.contains("2000 bytes")), "{error:?}");
+    let chip = directory.path().join("records").join(worker.pids()[1].to_string());
+    let runs: Vec<_> = std::fs::read_dir(chip).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    // The second of the chip's invocations.
+    assert_eq!(runs, ["2"]);
     worker.close().unwrap();
 }

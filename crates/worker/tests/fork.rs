@@ -216,6 +216,7 @@ fn args(script: Script, scalar: u64, shared: &SharedMemory, offset: usize) -> Ru
     RunArgs {
         tensors: vec![ChipArg { tensor, arg_use: ArgUse::InOut }],
         scalars: vec![script as u64, scalar],
+        ..RunArgs::default()
     }
 }
 
@@ -617,7 +618,11 @@ fn memory_that_no_chip_can_reach_is_refused() {
     let (mut worker, callable, shared) = started(1);
     let own = [0u8; 16];
     let tensor = SimplerTensor::whole(own.as_ptr() as u64, 16, DType::U8, HOST_MEMORY);
-    let run = RunArgs { tensors: vec![ChipArg { tensor, arg_use: ArgUse::Input }], scalars: vec![] };
+    let run = RunArgs {
+        tensors: vec![ChipArg { tensor, arg_use: ArgUse::Input }],
+        scalars: vec![],
+        ..RunArgs::default()
+    };
     let error = worker.submit(0, callable, &run).unwrap_err();
     assert!(error.to_string().contains("outside every shared buffer"), "{error}");
 

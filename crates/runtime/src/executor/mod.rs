@@ -72,7 +72,10 @@ pub(crate) struct RunProgram {
     pub(crate) graph_runtime: GraphRuntime,
     pub(crate) executor: Arc<Executor>,
     pub(crate) callable: Arc<Callable>,
+    /// With as many AICPU threads as the run has.
     pub(crate) profile: Profile,
+    /// The threads that the platform sends here; what is more than the run has leaves at once.
+    pub(crate) survivors: usize,
     pub(crate) layout: ArenaLayout,
     /// Device address of the arena.
     pub(crate) arena: u64,
@@ -253,7 +256,7 @@ impl AicpuProgram for RunProgram {
         let arrival = self.gates.arrived.fetch_add(1, Ordering::Relaxed);
         // The index is distinct and in range before the first stamp, or the thread leaves no trace (LESSONS 25).
         let Some(index) = self.profile.aicpu_logical.checked_sub(arrival + 1) else {
-            return INTERNAL;
+            return if arrival < self.survivors { 0 } else { INTERNAL };
         };
         let launched = self.profile.aicpu_launched;
         // SAFETY: the host has allocated the buffer for `launched` threads, and touches it again only after it has
@@ -391,6 +394,7 @@ mod tests {
                     scopes: Default::default(),
                 }),
                 profile: Profile::a2a3sim(),
+                survivors: Profile::a2a3sim().aicpu_logical,
                 layout: self.layout,
                 arena: self.memory as u64,
                 phase_buffer: 0,

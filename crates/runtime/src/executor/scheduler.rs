@@ -399,7 +399,7 @@ impl<'a> Scheduler<'a> {
 
     /// Gives ready tasks to idle cores; how many, and how often there was a core and no task. None while a task gathers
     /// cores. `changed`: this thread may have made tasks ready, or has given cores away.
-    fn dispatch_ready(&mut self, changed: bool) -> Pops {
+    fn dispatch_ready(&mut self, mut changed: bool) -> Pops {
         let mut pops = Pops::default();
         if self.graph.control().gathering.state().is_some_and(|(_, unclaimed)| unclaimed != 0) {
             return pops;
@@ -416,7 +416,8 @@ impl<'a> Scheduler<'a> {
                     pops.misses += 1;
                     break;
                 };
-                self.dispatch(shape, task);
+                // One that is skipped may have made others ready, of any shape.
+                changed |= !self.dispatch(shape, task);
                 pops.hits += 1;
                 dispatched[shape as usize] = true;
             }
@@ -442,12 +443,12 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Starts as many blocks of a task as there are cores for, or skips it if its predicate says so.
-    fn dispatch(&mut self, shape: Shape, task: u32) {
+    /// Starts as many blocks of a task as there are cores for; false where its predicate says that it is to be skipped.
+    fn dispatch(&mut self, shape: Shape, task: u32) -> bool {
         let slot = self.graph.tasks.slot(task);
         let (work, first) = (slot.work(), slot.next_block());
         if first == 0 && !self.begins(task, &work) {
-            return;
+            return false;
         }
         let end = work.blocks.min(first + self.units(shape).count_ones());
         // The rest goes back before these start, so that others take part at once.
@@ -460,6 +461,7 @@ impl<'a> Scheduler<'a> {
             self.idle &= !taken(&work, unit);
             self.start_block(task, &work, unit, block);
         }
+        true
     }
 
     /// Whether a task that nobody has begun runs at all; one that does not is finished.
@@ -487,7 +489,9 @@ impl<'a> Scheduler<'a> {
         let Some((task, _)) = gathering.state() else { return blocks };
         let work = graph.tasks.slot(task).work();
         let Some(shape) = work.kernels.shape() else { return blocks };
-        self.reserved = 0;
+        if std::mem::take(&mut self.reserved) != 0 {
+            self.tell_idle(true);
+        }
         if let Some(claimed) = gathering.claim(task, self.units(shape).count_ones()) {
             if claimed.start == 0 {
                 // They have what is missing, or may go on.

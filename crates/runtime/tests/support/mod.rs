@@ -126,7 +126,7 @@ pub(crate) fn run_once(
     scalars: Vec<u64>,
 ) -> Result<CallableId, simpler_runtime::RunError> {
     let id = chip.register(image)?;
-    run(chip, id, &RunArgs { tensors, scalars }).map(|()| id)
+    run(chip, id, &RunArgs { tensors, scalars, ..RunArgs::default() }).map(|()| id)
 }
 
 /// Runs a callable of these tests.

@@ -1,0 +1,44 @@
+//! What one run may choose for itself (RUNTIME §1.5).
+//!
+//! Of the specification's fields these are known: `aicpu_thread_num`, `enable_chip_swimlane` and `output_prefix`. What
+//! else it has is refused by whoever carries it here.
+
+use std::path::PathBuf;
+
+use simpler_swimlane::Level;
+
+use crate::executor::DFX;
+use crate::run::RunError;
+
+/// Fewest AICPU threads that a run may ask for: an orchestrator and a scheduler.
+const AICPU_THREADS_MIN: usize = 2;
+
+/// The choices of a run. The default is all of the platform's threads, and nothing recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallConfig {
+    /// How many AICPU threads work on it, 2 to as many as the platform has; None: all of them. Where the graph is built
+    /// on the device one of them is the orchestrator.
+    pub aicpu_threads: Option<usize>,
+    /// What is recorded of its variable phases.
+    pub swimlane: Level,
+    /// The folder for its artifacts, below which each run has one of its own; without it records are collected and
+    /// reconciled only.
+    pub output_prefix: Option<PathBuf>,
+}
+
+impl CallConfig {
+    /// Refuses what a platform with so many AICPU threads, or this build, cannot do.
+    pub(crate) fn check(&self, aicpu_threads: usize) -> Result<(), RunError> {
+        if let Some(threads) = self.aicpu_threads
+            && !(AICPU_THREADS_MIN..=aicpu_threads).contains(&threads)
+        {
+            return Err(RunError::invalid(format!(
+                "{threads} AICPU threads: a run on this platform has {AICPU_THREADS_MIN} to {aicpu_threads}"
+            )));
+        }
+        if self.swimlane != Level::Off && !DFX {
+            return Err(RunError::invalid("this build has no swimlane: it was made without the feature dfx"));
+        }
+        Ok(())
+    }
+}
