@@ -49,6 +49,8 @@ pub(crate) struct Kernel {
 
 /// An orchestration that can be called.
 pub(crate) struct LoadedOrchestration {
+    /// Of the callable whose it is: another one may have its place by now.
+    digest: [u8; 32],
     /// Kept for as long as the functions may be called.
     _object: Box<dyn LoadedObject>,
     entry: OrchestrationEntry,
@@ -64,7 +66,7 @@ pub(crate) struct ObjectTable {
 impl ObjectTable {
     /// The callable's object, if it is loaded.
     pub(crate) fn get(&self, callable: &Callable) -> Option<&LoadedOrchestration> {
-        self.loaded.get(callable.slot)?.as_ref()
+        self.loaded.get(callable.slot)?.as_ref().filter(|loaded| loaded.digest == callable.digest)
     }
 
     /// Keeps what `load` gives of the callable's bytes, hands it the log, and looks its symbols up.
@@ -90,7 +92,8 @@ impl ObjectTable {
         if self.loaded.len() <= callable.slot {
             self.loaded.resize_with(callable.slot + 1, || None);
         }
-        self.loaded[callable.slot] = Some(LoadedOrchestration { _object: object, entry, configure });
+        let digest = callable.digest;
+        self.loaded[callable.slot] = Some(LoadedOrchestration { digest, _object: object, entry, configure });
         Ok(())
     }
 }

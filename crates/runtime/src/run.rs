@@ -72,9 +72,23 @@ impl Default for RuntimeConfig {
     }
 }
 
-/// A registered callable; valid for the runtime that gave it.
+/// A registered callable; valid for the runtime that gave it, until it is unregistered as often as it was registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct CallableId(usize);
+pub struct CallableId {
+    slot: usize,
+    /// Tells the callables that have had the slot apart.
+    use_of_slot: u64,
+}
+
+/// A callable's place in the table.
+#[derive(Default)]
+struct Registration {
+    /// None where the place is free.
+    callable: Option<Arc<Callable>>,
+    /// How often it was registered.
+    count: usize,
+    use_of_slot: u64,
+}
 
 /// A tensor argument of a run.
 ///
@@ -140,7 +154,7 @@ pub struct ChipRuntime {
     pub(crate) layout: ArenaLayout,
     pub(crate) executor: Arc<Executor>,
     device_spans: AtomicBool,
-    callables: Mutex<Vec<Arc<Callable>>>,
+    callables: Mutex<Vec<Registration>>,
     /// What a run has from its binding to its end.
     pub(crate) slots: Box<[Claimable<Slot>]>,
     /// What a run has while it is on the device.
@@ -209,7 +223,7 @@ impl ChipRuntime {
     }
 
     /// Makes a callable known: verifies that its objects belong together and uploads the kernels. The same content
-    /// gets the same id.
+    /// gets the same id, and is known until it was unregistered as often.
     ///
     /// # Errors
     /// Code −5 when the kernels are not those that the orchestration was built for, −1 when the device refuses a
@@ -217,11 +231,14 @@ impl ChipRuntime {
     pub fn register(&self, image: &CallableImage) -> Result<CallableId, RunError> {
         image.verify()?;
         let digest = image.digest();
-        let mut callables = locked(&self.callables);
-        if let Some(slot) = callables.iter().position(|known| known.digest == digest) {
-            return Ok(CallableId(slot));
+        let mut table = locked(&self.callables);
+        let holds =
+            |place: &Registration| place.callable.as_ref().is_some_and(|known| known.digest == digest);
+        if let Some(slot) = table.iter().position(holds) {
+            table[slot].count += 1;
+            return Ok(CallableId { slot, use_of_slot: table[slot].use_of_slot });
         }
-        let slot = callables.len();
+        let slot = table.iter().position(|place| place.callable.is_none()).unwrap_or(table.len());
         if slot == CALLABLES_MAX {
             return Err(RunError::refused(format!("a chip knows at most {CALLABLES_MAX} callables")));
         }
@@ -231,7 +248,7 @@ impl ChipRuntime {
             let value = self.platform.load_kernel(&kernel.bytes, &kernel.name)?;
             Ok(Kernel { name: kernel.name.clone(), value, kind: kernel.kind })
         });
-        let callable = Callable {
+        let callable = Arc::new(Callable {
             slot,
             name: image.name.clone(),
             hid: image.hid(),
@@ -239,14 +256,38 @@ impl ChipRuntime {
             orchestration: image.orchestration.clone(),
             kernels: kernels.collect::<Result<_, RunError>>()?,
             scopes,
+        });
+        if slot == table.len() {
+            table.push(Registration::default());
+        }
+        let place = &mut table[slot];
+        *place = Registration { callable: Some(callable), count: 1, use_of_slot: place.use_of_slot + 1 };
+        Ok(CallableId { slot, use_of_slot: place.use_of_slot })
+    }
+
+    /// Takes one registration back. After the last the id is not known any more, and another callable can have its
+    /// place; runs that have begun go on. Its kernels stay on the device, where the same content finds them again, and
+    /// its orchestration stays loaded until the place is used again.
+    ///
+    /// # Errors
+    /// Code −1 when the callable is not registered.
+    pub fn unregister(&self, id: CallableId) -> Result<(), RunError> {
+        let mut table = locked(&self.callables);
+        let place = table.get_mut(id.slot).filter(|place| place.use_of_slot == id.use_of_slot);
+        let Some(place) = place.filter(|place| place.callable.is_some()) else {
+            return Err(not_registered());
         };
-        callables.push(Arc::new(callable));
-        Ok(CallableId(slot))
+        place.count -= 1;
+        if place.count == 0 {
+            place.callable = None;
+        }
+        Ok(())
     }
 
     pub(crate) fn callable(&self, id: CallableId) -> Result<Arc<Callable>, RunError> {
-        let callable = locked(&self.callables).get(id.0).cloned();
-        callable.ok_or_else(|| RunError::refused("the callable is not registered"))
+        let table = locked(&self.callables);
+        let place = table.get(id.slot).filter(|place| place.use_of_slot == id.use_of_slot);
+        place.and_then(|place| place.callable.clone()).ok_or_else(not_registered)
     }
 
     /// Allocates device memory that stays until [`ChipRuntime::free`].
@@ -297,6 +338,10 @@ impl ChipRuntime {
         let prepared = unsafe { self.begin(callable, args, None, IfBusy::Wait) }?;
         prepared.launch_if(IfBusy::Wait)?.wait().finalize()
     }
+}
+
+fn not_registered() -> RunError {
+    RunError::refused("the callable is not registered")
 }
 
 /// What is behind these locks is whole between statements, also where a holder panicked.
