@@ -229,7 +229,7 @@ impl Compiler {
             .map_err(|source| at(&self.cache, source))?;
         if is_rust {
             let section = section.as_ref().map(|section| &*section.text);
-            self.rust.build(temporary.path(), source, section, headers)?;
+            self.rust.build(temporary.path(), &self.program, source, section, headers)?;
         } else {
             self.build(temporary.path(), source, &sources, headers)?;
         }
@@ -285,7 +285,7 @@ impl Compiler {
         let mut hash = Sha256::new();
         // The linker is the C compiler, and what native means is this CPU.
         absorb(&mut hash, &self.fingerprint);
-        for part in self.rust.parts()? {
+        for part in self.rust.parts(&self.cache)? {
             absorb(&mut hash, part);
         }
         absorb_files(&mut hash, sources, modules);

@@ -7,7 +7,7 @@
 //! The objects carry std with them. What std keeps per thread would outlive the object (LESSONS 26), so a source keeps
 //! away from `thread_local!` and from what uses it: printing, `std::thread`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -47,6 +47,17 @@ const FLAGS: [&str; 17] = [
 const ROOT: &str = "simpler_object.rs";
 const SOURCES: &str = "sources";
 
+/// The crate's root, but for its source's name and the section.
+const ROOT_TEXT: &str = "#![allow(non_upper_case_globals)]
+extern crate self as simpler_kernel_abi;
+#[allow(dead_code)]
+mod kernel;
+#[allow(dead_code)]
+mod orchestration;
+pub use kernel::*;
+pub use orchestration::*;
+";
+
 /// The compiler, which nobody asks for anything before there is a Rust source.
 #[derive(Debug)]
 pub(crate) struct RustCompiler {
@@ -62,9 +73,11 @@ impl RustCompiler {
 
     /// What decides the bytes of an object besides its sources: the compiler's version and target, the flags, the
     /// mirror of the headers.
-    pub(crate) fn parts(&self) -> Result<Vec<&[u8]>, CompileError> {
+    pub(crate) fn parts(&self, cache: &Path) -> Result<Vec<&[u8]>, CompileError> {
         let says = self.says.get_or_init(|| {
-            let output = Command::new(&self.program).args(["-vV"]).stdin(Stdio::null()).output();
+            // Where it compiles: which toolchain it is may depend on the folder.
+            let mut command = Command::new(&self.program);
+            let output = command.current_dir(cache).args(["-vV"]).stdin(Stdio::null()).output();
             output.map(|output| output.stdout).map_err(|error| error.to_string())
         });
         let says = match says {
@@ -72,13 +85,16 @@ impl RustCompiler {
             Err(why) => return Err(self.spawn_error("a Rust source", io::Error::other(why.clone()))),
         };
         let files = RUST_FILES.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]);
-        Ok([says.as_slice()].into_iter().chain(FLAGS.map(str::as_bytes)).chain(files).collect())
+        let parts = [says.as_slice(), ROOT_TEXT.as_bytes()];
+        Ok(parts.into_iter().chain(FLAGS.map(str::as_bytes)).chain(files).collect())
     }
 
-    /// Compiles `source` to the object of `folder`; `section` defines what an orchestration names its kernels by.
+    /// Compiles `source` to the object of `folder`, linked by `linker`; `section` defines what an orchestration names its
+    /// kernels by.
     pub(crate) fn build(
         &self,
         folder: &Path,
+        linker: &OsStr,
         source: &SourceFile,
         section: Option<&str>,
         modules: &[SourceFile],
@@ -95,16 +111,16 @@ impl RustCompiler {
             write(sources.join(file.name.as_ref()), &file.text)?;
         }
         let name = &source.name;
-        let root = format!(
-            "#![allow(non_upper_case_globals)]\nextern crate self as simpler_kernel_abi;\n#[allow(dead_code)]\nmod \
-             kernel;\n#[allow(dead_code)]\nmod orchestration;\npub use kernel::*;\npub use orchestration::*;\n\
-             #[path = \"{SOURCES}/{name}\"]\nmod source;\n{}",
-            section.unwrap_or_default()
-        );
+        let section = section.unwrap_or_default();
+        let root = format!("{ROOT_TEXT}#[path = \"{SOURCES}/{name}\"]\nmod source;\n{section}");
         write(folder.join(ROOT), &root)?;
+        let mut linker_flag = OsString::from("linker=");
+        linker_flag.push(linker);
         let output = Command::new(&self.program)
             .current_dir(folder)
             .args(FLAGS)
+            .arg("-C")
+            .arg(linker_flag)
             .args(["-o", OBJECT, ROOT])
             .stdin(Stdio::null())
             .output()

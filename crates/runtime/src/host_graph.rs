@@ -13,6 +13,7 @@ use crate::graph::builder::{Builder, TaskArg};
 use crate::graph::host_arena::HostArena;
 use crate::operations::invalid;
 use crate::orchestration::{Callable, Later, ObjectTable, Orchestration, chip_args};
+use crate::run::ChipRuntime;
 
 /// What builds graphs on the host: kept from run to run.
 pub(crate) struct HostGraph {
@@ -41,7 +42,7 @@ impl HostGraph {
     /// What the orchestration fails with.
     pub(crate) fn build(
         &mut self,
-        platform: &dyn Platform,
+        runtime: &ChipRuntime,
         callable: &Callable,
         device: DeviceAddr,
         tensors: &[SimplerTensor],
@@ -64,8 +65,8 @@ impl HostGraph {
         self.builder.clear();
         let mut orchestration = Orchestration {
             graph,
-            drain: &Later(platform),
-            profile: platform.profile(),
+            drain: &Later(runtime),
+            profile: runtime.platform.profile(),
             callable,
             builder: &mut self.builder,
             arguments: &mut self.arguments,

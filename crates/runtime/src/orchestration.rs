@@ -18,6 +18,7 @@ use crate::graph::fan::TaskKernels;
 use crate::graph::{GraphError, Shape};
 use crate::log_binding::bind_log;
 use crate::operations::{self, CheckedTask, Operations, invalid};
+use crate::run::ChipRuntime;
 
 /// Callables of one chip (RUNTIME §1.6).
 pub(crate) const CALLABLES_MAX: usize = 64;
@@ -161,8 +162,20 @@ pub(crate) trait Drain {
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), GraphError>;
 }
 
-/// Nobody does: the graph is drained later, on this device.
-pub(crate) struct Later<'a>(pub(crate) &'a dyn Platform);
+/// Nobody does: the graph is drained later, on the device of this runtime.
+pub(crate) struct Later<'a>(pub(crate) &'a ChipRuntime);
+
+impl Later<'_> {
+    /// Another run may be on the device, and use what this one looks at: that one is waited for, or, if it is this
+    /// thread's own, the access refused.
+    fn without_a_run(
+        &self,
+        copy: impl FnOnce(&dyn Platform) -> Result<(), PlatformError>,
+    ) -> Result<(), GraphError> {
+        let _no_run = self.0.no_run().map_err(|error| invalid(error.text))?;
+        copy(&*self.0.platform).map_err(invalid)
+    }
+}
 
 impl Drain for Later<'_> {
     fn ready(&self, _: &Graph<'_>, _: Shape) {}
@@ -176,10 +189,10 @@ impl Drain for Later<'_> {
         )))
     }
     fn read(&self, addr: u64, to: &mut [u8]) -> Result<(), GraphError> {
-        self.0.copy_to_host(to, DeviceAddr(addr)).map_err(invalid)
+        self.without_a_run(|platform| platform.copy_to_host(to, DeviceAddr(addr)))
     }
     fn write(&self, addr: u64, from: &[u8]) -> Result<(), GraphError> {
-        self.0.copy_to_device(DeviceAddr(addr), from).map_err(invalid)
+        self.without_a_run(|platform| platform.copy_to_device(DeviceAddr(addr), from))
     }
 }
 

@@ -24,6 +24,7 @@ use simpler_device_phase::Phases;
 use simpler_host_log::{Invocation, RootGuard, Span, SpanContext, context, replace_context, span};
 use simpler_platform::{DeviceAddr, Launched as Launch, Profile};
 use simpler_record_format::DeviceClockAnchor;
+use simpler_relax::Deadline;
 use simpler_swimlane::{Collected, Level as SwimlaneLevel};
 
 use crate::call_config::CallConfig;
@@ -41,7 +42,8 @@ use crate::swimlane::{self, RunFacts, Track};
 pub struct RunIdentity {
     /// The run of the parent.
     pub run_id: u64,
-    /// Its dispatch to this chip, counted from 1; 0 where nobody counts, and run_epoch orders the runs.
+    /// The number of its dispatch, which rises from run to run of a chip; 0 where nobody counts, and run_epoch orders the
+    /// runs.
     pub dispatch_id: u64,
 }
 
@@ -69,22 +71,24 @@ pub(crate) struct Claim<'r, T> {
 impl<T> Claimable<T> {
     /// Claims it; `what` it is, for who is refused.
     pub(crate) fn claim(&self, if_busy: IfBusy, what: &str) -> Result<Claim<'_, T>, RunError> {
-        let this_thread = simpler_host_log::tid() as i32;
         let refused = |by: &str| Err(RunError::refused(format!("{what} is in use by a run of {by} thread")));
         let value = match self.value.try_lock() {
             Ok(value) => value,
             // Every field is whole between statements; a panicked holder left at worst a buffer that is still cached.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // ORDERING: Relaxed: a thread sees what it has stored itself; another's id is never this one's.
-            Err(TryLockError::WouldBlock) if self.holder.load(Ordering::Relaxed) == this_thread => {
-                return refused("this");
-            }
+            Err(TryLockError::WouldBlock) if self.is_mine() => return refused("this"),
             Err(TryLockError::WouldBlock) if if_busy == IfBusy::Refuse => return refused("another"),
             Err(TryLockError::WouldBlock) => self.value.lock().unwrap_or_else(PoisonError::into_inner),
         };
-        // ORDERING: Relaxed: as above.
-        self.holder.store(this_thread, Ordering::Relaxed);
+        // ORDERING: Relaxed: a thread sees what it has stored itself; another's id is never this one's.
+        self.holder.store(simpler_host_log::tid() as i32, Ordering::Relaxed);
         Ok(Claim { holder: &self.holder, value })
+    }
+
+    /// Whether this thread has it.
+    fn is_mine(&self) -> bool {
+        // ORDERING: Relaxed: as in `claim`.
+        self.holder.load(Ordering::Relaxed) == simpler_host_log::tid() as i32
     }
 
     /// What is inside, of one that nobody can have claimed.
@@ -224,7 +228,7 @@ impl ChipRuntime {
         if_busy: IfBusy,
     ) -> Result<Prepared<'_>, RunError> {
         let callable = self.callable(callable)?;
-        args.config.check(self.platform.profile().aicpu_logical)?;
+        args.config.check(self.platform.profile(), self.graph_runtime)?;
         // ORDERING: Relaxed: only a number.
         let run_epoch = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
         let (slot_id, mut slot) = self.slot(run_epoch, if_busy)?;
@@ -276,6 +280,8 @@ impl ChipRuntime {
         let depth = self.slots.len();
         let turns = (0..depth).map(|turn| (run_epoch as usize + turn) % depth);
         let mut refused = None;
+        // Who has the device must not wait for a slot: the run that has it may be waiting for the device.
+        let if_busy = if self.device.is_mine() { IfBusy::Refuse } else { if_busy };
         for if_busy in [IfBusy::Refuse, if_busy] {
             for index in turns.clone() {
                 match claim(index, if_busy) {
@@ -318,7 +324,15 @@ impl<'r> Launched<'r> {
     /// As [`Launched::wait`], but no longer than `limit`, and the run stays on the device; whether `wait` would return at
     /// once.
     pub fn wait_for(&mut self, limit: Duration) -> bool {
-        self.0.within(|run| run.wait_for(limit))
+        let deadline = Deadline::after(limit);
+        self.0.within(|run| {
+            loop {
+                let ended = run.wait_for(deadline.remaining());
+                if ended || deadline.passed() {
+                    return ended;
+                }
+            }
+        })
     }
 
     /// Waits for the end of the run on the device, and gives the device back. It returns only when every kernel has.

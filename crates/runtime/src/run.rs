@@ -317,7 +317,8 @@ impl ChipRuntime {
         Ok(self.platform.copy_to_host(dst, src)?)
     }
 
-    fn no_run(&self) -> Result<Claim<'_, Device>, RunError> {
+    /// The device, once no run is on it.
+    pub(crate) fn no_run(&self) -> Result<Claim<'_, Device>, RunError> {
         self.device.claim(IfBusy::Wait, "the device")
     }
 

@@ -84,7 +84,7 @@ impl Slot {
             let host_graph = self.host_graph.get_or_insert_with(|| HostGraph::new(runtime.layout));
             {
                 let _span = span!(names.bind_host_orch);
-                host_graph.build(&*runtime.platform, callable, arena, &tensors, &args.scalars)?;
+                host_graph.build(runtime, callable, arena, &tensors, &args.scalars)?;
             }
             let _span = span!(names.bind_graph_upload);
             host_graph.upload(&*runtime.platform, arena)?;

@@ -235,6 +235,43 @@ fn tasks_gather_one_after_the_other_and_each_block_has_a_core() {
     });
 }
 
+/// Two schedulers have claimed the two blocks of a task, or are about to, when one of them leaves: either no block
+/// starts, or both do.
+#[test]
+fn a_task_that_is_called_off_starts_as_a_whole_or_not_at_all() {
+    model(|| {
+        let gathering = Arc::new(Gathering::new());
+        let started = Arc::new(AtomicU32::new(0));
+        assert!(gathering.open());
+        gathering.begin(3, 2);
+        let start = |gathering: &Gathering, started: &AtomicU32, block: u32| {
+            started.fetch_add(1 << block, Ordering::Relaxed);
+            gathering.dispatched(1);
+        };
+        let leaving = {
+            let (gathering, started) = (gathering.clone(), started.clone());
+            thread::spawn(move || {
+                let Some(held) = gathering.claim(3, 1) else { return };
+                if !gathering.call_off(3) {
+                    start(&gathering, &started, held.start);
+                }
+            })
+        };
+        if let Some(held) = gathering.claim(3, 1) {
+            // It stays, until its task is complete or gone.
+            loop {
+                match gathering.state() {
+                    Some((3, 0)) => break start(&gathering, &started, held.start),
+                    Some(_) => thread::yield_now(),
+                    None => break,
+                }
+            }
+        }
+        leaving.join().unwrap();
+        assert!([0, 0b11].contains(&started.load(Ordering::Relaxed)));
+    });
+}
+
 struct Queue {
     cells: Vec<ReadyCell>,
     pushed: ReadyCursor,

@@ -243,3 +243,26 @@ fn threads_share_the_slots_of_a_pipeline() {
         }
     });
 }
+
+#[test]
+fn who_has_the_device_does_not_wait_for_a_slot() {
+    let directory = tempfile::tempdir().unwrap();
+    log::start(directory.path());
+    let chip = deep_chip(GraphRuntime::TensorMapAndRingBuffer, 2).unwrap();
+    let id = chip.register(&slow_add()).unwrap();
+    let (mut x, mut y, mut z) = (vec![1.0; 4], vec![1.0; 4], vec![1.0; 4]);
+    let launched = prepare(&chip, id, &args(&mut x, 1), 1).unwrap().launch().unwrap();
+    std::thread::scope(|scope| {
+        // Has the other slot, and waits for the device.
+        let other = scope.spawn(|| run(&chip, id, &args(&mut y, 2)));
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while log::text(directory.path()).matches(" name=simpler_run.bind ").count() < 2 {
+            assert!(std::time::Instant::now() < deadline, "the other thread did not come");
+        }
+        let error = run(&chip, id, &args(&mut z, 3)).unwrap_err();
+        assert!(error.code == -1 && error.text.contains("pipeline slot"), "{error}");
+        launched.wait().finalize().unwrap();
+        other.join().unwrap().unwrap();
+    });
+    assert_eq!((x, y, z), (vec![2.0; 4], vec![3.0; 4], vec![1.0; 4]));
+}

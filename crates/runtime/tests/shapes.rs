@@ -182,6 +182,48 @@ fn meetings_take_turns() {
     });
 }
 
+/// A meeting of all AIVs, in front of which some are busy, and then the end of the run.
+const CALLED_OFF: &str = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    SimplerTensor words = args->tensors[0];
+    uint64_t parties = 16;
+    for (uint64_t i = 0; i < args->scalars[0] + 1; i++) {
+        SimplerTensor out = fresh(4);
+        SimplerTaskArg meets[] = {{&words, SIMPLER_INOUT}}, other[] = {{&out, SIMPLER_OUTPUT}};
+        int last = i == args->scalars[0];
+        SimplerTask task = simpler_task(last ? meets : other, 1);
+        task.aiv0 = last ? 0 : 1;
+        task.scalars = &parties;
+        task.scalar_count = 1;
+        if (last) {
+            task.block_count = 16;
+            task.attrs = SIMPLER_TASK_SYNC_START;
+        }
+        if (api->submit_task(run, &task) < 0) return 1;
+    }
+    for (volatile uint64_t i = 0; i < args->scalars[1]; i++) { }
+    api->report_fatal(run, "called off");
+    return 0;
+}
+"#;
+
+#[test]
+fn a_run_that_fails_while_a_task_gathers_leaves_no_kernel_waiting() {
+    let kernels = [("meet_first", CoreKind::Aiv, &*meeting(1)), ("busy", CoreKind::Aiv, BUSY)];
+    let image = image("called_off", CALLED_OFF, &kernels);
+    let chip = small_chip();
+    let id = chip.register(&image).unwrap();
+    // At all moments: while cores are missing, when the last is claimed, when all have started.
+    for round in 0..60 {
+        let mut words = vec![0.0; 64];
+        let tensors = vec![host(&mut words, ArgUse::InOut)];
+        let scalars = vec![round % 20, (round * round) % 61 * 2_000];
+        let error = run(&chip, id, &RunArgs { tensors, scalars, ..RunArgs::default() }).unwrap_err();
+        assert_eq!((error.code, error.text.as_str()), (-9, "called off"));
+    }
+}
+
 /// words[0] := scalars[0]; then a task with it as its predicate sets words[1] to 7 (in two blocks: each adds), one
 /// without sets words[2] after both; the one with the predicate is tagged.
 const DECIDE: &str = r#"

@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use simpler_kernel_abi::{ArgUse, CoreKind};
-use simpler_runtime::{CallableImage, ChipArg, GraphRuntime, RunArgs, RuntimeConfig};
+use simpler_runtime::{CallableImage, ChipArg, GraphRuntime, RunArgs, RunIdentity, RuntimeConfig};
 use support::*;
 
 /// Halves a number until it is 1, asking after each task, as only the orchestration can: tensors[0] is the number,
@@ -55,6 +55,16 @@ void kernel_entry(const SimplerKernelArgs *args) {
     struct timespec t = {0, 900000000};
     (void)args;
     while (nanosleep(&t, &t)) { }
+}
+"#;
+
+const ONE_TASK: &str = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    SimplerTask task = simpler_task(0, 0);
+    (void)args;
+    task.aiv0 = 0;
+    return api->submit_task(run, &task) < 0;
 }
 "#;
 
@@ -189,4 +199,35 @@ fn a_tensor_that_is_not_done_in_time_is_code_8_and_names_the_task() {
     // And the chip is usable afterwards.
     run_once(&chip, &count_down(HALVE), tensors(&mut x, &mut steps), vec![0]).unwrap();
     assert_eq!(steps, [3.0]);
+}
+
+#[test]
+fn a_wait_without_end_is_a_wait() {
+    let scheduler_timeout = Duration::MAX;
+    let chip = chip(RuntimeConfig { limits: small(), scheduler_timeout, ..RuntimeConfig::default() });
+    let (mut x, mut steps) = (vec![8.0], vec![-1.0]);
+    run_once(&chip, &count_down(HALVE), tensors(&mut x, &mut steps), vec![0]).unwrap();
+    assert_eq!(steps, [3.0]);
+}
+
+#[test]
+fn a_graph_that_is_built_while_this_threads_run_is_on_the_device_does_not_look_at_its_memory() {
+    let graph_runtime = GraphRuntime::HostBuildGraph;
+    let config =
+        RuntimeConfig { graph_runtime, limits: small(), pipeline_depth: 2, ..RuntimeConfig::default() };
+    let chip = chip(config);
+    let hang = chip.register(&image("hang", ONE_TASK, &[("hang", CoreKind::Aiv, HANG)])).unwrap();
+    let looks = chip.register(&count_down(HALVE)).unwrap();
+    let (mut x, mut steps) = (vec![7.0], vec![-1.0]);
+    let identity = RunIdentity { run_id: 1, dispatch_id: 0 };
+    // SAFETY: no arguments; the objects are those of the tests.
+    let prepared = unsafe { chip.prepare(hang, &RunArgs::default(), identity) }.unwrap();
+    let launched = prepared.launch().unwrap();
+    let args = RunArgs { tensors: tensors(&mut x, &mut steps), scalars: vec![7], ..RunArgs::default() };
+    // SAFETY: the vectors live on and are not touched until the run has ended.
+    let error = unsafe { chip.prepare(looks, &args, identity) }.map(drop).unwrap_err();
+    assert!(error.code == -5 && error.text.contains("in use by a run of this thread"), "{error}");
+    launched.wait().finalize().unwrap();
+    run(&chip, looks, &args).unwrap();
+    assert_eq!(steps, [7.0]);
 }

@@ -169,7 +169,9 @@ fn serve_tasks(inheritance: &Inheritance<'_>, endpoint: &mut dyn Endpoint) -> Op
         unsafe { endpoint.run_all(&mut frames) };
         Ok(())
     });
-    let (failure, status) = served.err()?;
+    let (failure, status) = served.err().unwrap_or_else(|| {
+        (Failure { code: -1, text: "the endpoint gave the run back without an outcome".into() }, None)
+    });
     for slot in (0..TASK_FRAMES).filter(|slot| frames.taken[*slot]) {
         inheritance.mailbox.finish_task(slot, Err(&failure));
     }

@@ -6,8 +6,8 @@
 //!
 //! | word | writer |
 //! | --- | --- |
-//! | opcode or callable, lease, digest, arguments, trailer, `shutdown` | parent |
-//! | `error`, `error_text`, `result`, `accepted` | child |
+//! | opcode or callable, lease of a task, digest, configuration, arguments, trailer, `shutdown` | parent |
+//! | `error`, `error_text`, `result`, `accepted`, lease of the base frame (its pipeline depth) | child |
 //! | `state` | whoever's turn it is |
 //!
 //! # Why the protocol is sound
@@ -457,10 +457,17 @@ impl ChildEnd<'_> {
         if base.state.is(State::ControlRequest) {
             return Some(Request::Control(read_control(base)));
         }
-        let frames = self.mailbox.tasks.iter().enumerate();
-        let ready = frames.filter(|(slot, task)| !taken[*slot] && task.state.is(State::TaskReady));
-        // ORDERING: Relaxed, here and below: the state was loaded with Acquire; `accepted` is a hint for a text.
-        let (slot, task) = ready.min_by_key(|(_, task)| task.dispatch_id.load(Ordering::Relaxed))?;
+        let first_ready = || {
+            let frames = self.mailbox.tasks.iter().enumerate();
+            let ready = frames.filter(|(slot, task)| !taken[*slot] && task.state.is(State::TaskReady));
+            // ORDERING: Relaxed: the state was loaded with Acquire.
+            ready.min_by_key(|(_, task)| task.dispatch_id.load(Ordering::Relaxed))
+        };
+        first_ready()?;
+        // Looked for again: who has seen a frame ready sees those ready that were dispatched before it, and a frame that
+        // was looked at before it may have become one meanwhile.
+        let (slot, task) = first_ready()?;
+        // ORDERING: Relaxed: `accepted` is a hint for a text.
         task.accepted.store(task.generation.load(Ordering::Relaxed), Ordering::Relaxed);
         Some(Request::Task(slot, read_task(task)))
     }

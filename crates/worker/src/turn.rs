@@ -12,7 +12,7 @@ use loom::sync::atomic::{AtomicI32, AtomicU64};
 use std::sync::atomic::Ordering;
 
 /// The states in use, with the specification's numbers. FRAME_STAGED 8, TASK_LAUNCHED 9, ACTIVATE 11 and
-/// PREPARE_READY 12 belong to pipelining.
+/// PREPARE_READY 12 are for a parent that steers a pipeline from outside; here the child steers its own.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

@@ -169,7 +169,7 @@ impl Drain for Thread<'_> {
     fn wait_for(&self, graph: &Graph<'_>, task: u32) -> Result<(), GraphError> {
         let event = self.aicpu.event(self.index);
         // A run that waits here makes no progress, perhaps: this says what for, before the schedulers say that.
-        let limit = TENSOR_TIMEOUT.min(self.run.timeout * 3 / 4);
+        let limit = TENSOR_TIMEOUT.min(self.run.timeout / 4 * 3);
         let deadline = Deadline::after(limit);
         let mut relax = Relax::new();
         graph.await_task(true);

@@ -168,6 +168,7 @@ impl<'a> Scheduler<'a> {
         let window = thread.phases.scope(Phase::SchedWindow, || thread.cycles());
         let started = if SCHED_PROFILING { thread.cycles() } else { 0 };
         let status = self.schedule();
+        self.leave_gathering();
         drop(window);
         if SCHED_PROFILING {
             let (ended, hz, index) = (thread.cycles(), thread.run.profile.counter_hz, thread.index);
@@ -425,6 +426,11 @@ impl<'a> Scheduler<'a> {
         if pops.hits == 0 && !changed && self.reserved == before {
             return pops;
         }
+        let mix = Shape::Mix as usize;
+        if dispatched[mix] && self.graph.ready[mix].is_empty() {
+            // Others may keep a cluster for a task that is gone.
+            self.thread.ring_others();
+        }
         let lost = self.tell_idle(false);
         for shape in SHAPES {
             let look = changed || dispatched[shape as usize] || lost[shape as usize];
@@ -506,14 +512,30 @@ impl<'a> Scheduler<'a> {
         }
         // What is held is for this task, which cannot end before it.
         if !self.held.is_empty() && gathering.state().is_some_and(|(_, unclaimed)| unclaimed == 0) {
-            let held = std::mem::take(&mut self.held);
-            for (unit, block) in &held {
-                self.start_block(task, &work, *unit, *block);
-            }
-            gathering.dispatched(held.len() as u32);
-            blocks += held.len() as u32;
+            blocks += self.start_held(task);
         }
         blocks
+    }
+
+    /// Gives back what is held for a task that gathers, or starts it, where others may have started theirs.
+    fn leave_gathering(&mut self) {
+        let gathering = &self.graph.control().gathering;
+        let Some((task, _)) = gathering.state().filter(|_| !self.held.is_empty()) else { return };
+        if !gathering.call_off(task) {
+            self.start_held(task);
+        }
+    }
+
+    /// Starts the blocks of a task that are held; how many.
+    fn start_held(&mut self, task: u32) -> u32 {
+        let graph = self.graph;
+        let work = graph.tasks.slot(task).work();
+        let held = std::mem::take(&mut self.held);
+        for (unit, block) in &held {
+            self.start_block(task, &work, *unit, *block);
+        }
+        graph.control().gathering.dispatched(held.len() as u32);
+        held.len() as u32
     }
 
     /// Lets the next task gather, or nobody; whether there was one.

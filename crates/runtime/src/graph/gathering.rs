@@ -4,6 +4,9 @@
 //! While blocks are left to be claimed, every scheduler claims as many as it has idle cores for and dispatches nothing
 //! else, so that cores become idle; it holds those cores until the last block is claimed, and dispatches them then. Who
 //! dispatches the last block closes it, and the next task can gather.
+//!
+//! Whoever leaves with cores held calls it off. Where that comes too late, since the last block was claimed, others may
+//! have started theirs, which wait for the held ones: then those are started all the same.
 
 use std::ops::Range;
 
@@ -84,6 +87,16 @@ impl Gathering {
         // in `state`.
         let before = self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, claim).ok()? as u32;
         Some(before - before.min(units)..before)
+    }
+
+    /// Ends it for good, unless no block of `task` is left to be claimed; false then, and what is held must be dispatched.
+    pub fn call_off(&self, task: u32) -> bool {
+        let call_off = |word: u64| match Self::gathers(word) {
+            Some((of, left)) if of == task && left != 0 => Some(Self::OPENING),
+            _ => None,
+        };
+        // ORDERING: AcqRel: as in `claim`. Nobody opens what is opening.
+        self.word.fetch_update(Ordering::AcqRel, Ordering::Acquire, call_off).is_ok()
     }
 
     /// Counts blocks that were dispatched by who had claimed them; the last one closes it.

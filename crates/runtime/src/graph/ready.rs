@@ -5,10 +5,11 @@
 //! a position by advancing a cursor and then owns the cell. Positions are 32 bits and wrap; a capacity is a power
 //! of two far below 2^31, so a difference tells the order.
 //!
-//! The queue never runs full: it has a cell for every task of the window and a task is pushed once. A push that
-//! finds it full all the same is told so.
+//! The queue never runs full: it has a cell for every task of the window, and a task is in it at most once. A task of
+//! several blocks comes back, though, so positions go round while a consumer that has claimed one has not emptied its
+//! cell yet: a push waits for that. One that finds the queue full all the same is told so.
 
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, yield_now};
 
 /// One cell.
 #[repr(C)]
@@ -65,7 +66,16 @@ impl ReadyQueue<'_> {
             // ORDERING: Acquire: pairs with the Release in `pop` that freed the cell.
             let behind = cell.sequence.load(Ordering::Acquire).wrapping_sub(position) as i32;
             if behind < 0 {
-                return false;
+                // ORDERING: Relaxed: a number; a read-modify-write, since an old one could look like a full queue.
+                let popped = self.popped.0.fetch_add(0, Ordering::Relaxed);
+                if position.wrapping_sub(popped) as usize >= self.cells.len() {
+                    return false;
+                }
+                // Claimed by a consumer that is about to empty it.
+                yield_now();
+                // ORDERING: Relaxed: as the first load.
+                position = self.pushed.0.load(Ordering::Relaxed);
+                continue;
             }
             if behind == 0 {
                 let next = position.wrapping_add(1);
