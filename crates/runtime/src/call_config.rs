@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use simpler_platform::Profile;
 use simpler_swimlane::Level;
 
-use crate::executor::{DFX, OWN_CLUSTERS_MAX};
-use crate::run::{GraphRuntime, RunError, schedulers};
+use crate::executor::DFX;
+use crate::run::{GraphRuntime, RunError, require_served};
 
 /// Fewest AICPU threads that a run may ask for: an orchestrator and a scheduler.
 const AICPU_THREADS_MIN: usize = 2;
@@ -30,19 +30,14 @@ pub struct CallConfig {
 impl CallConfig {
     /// Refuses what a platform, or this build, cannot do.
     pub(crate) fn check(&self, profile: &Profile, graph_runtime: GraphRuntime) -> Result<(), RunError> {
-        let (most, clusters) = (profile.aicpu_logical, profile.clusters);
+        let most = profile.aicpu_logical;
         if let Some(threads) = self.aicpu_threads {
             if !(AICPU_THREADS_MIN..=most).contains(&threads) {
                 return Err(RunError::invalid(format!(
                     "{threads} AICPU threads: a run on this platform has {AICPU_THREADS_MIN} to {most}"
                 )));
             }
-            let served = schedulers(graph_runtime, threads).unwrap_or(0) * OWN_CLUSTERS_MAX;
-            if clusters > served {
-                return Err(RunError::invalid(format!(
-                    "{clusters} clusters: {threads} AICPU threads can serve {served}"
-                )));
-            }
+            require_served(profile.clusters, graph_runtime, threads)?;
         }
         if self.swimlane != Level::Off && !DFX {
             return Err(RunError::invalid("this build has no swimlane: it was made without the feature dfx"));

@@ -175,7 +175,7 @@ unsafe extern "C" fn get_tensor_data<O: Operations>(
         operations.read_memory(tensor.addr + tensor.start_offset, to)
     };
     // SAFETY: the header: all calls come from the entry, one at a time.
-    unsafe { guarded(run, name, -(code::EXPLICIT_FATAL as i32), |operations| or_fail(operations, read)) }
+    unsafe { guarded(run, name, -(code::EXPLICIT_FATAL as i32), |operations| status(operations, read)) }
 }
 
 unsafe extern "C" fn set_tensor_data<O: Operations>(
@@ -197,7 +197,7 @@ unsafe extern "C" fn set_tensor_data<O: Operations>(
         operations.write_memory(tensor.addr + tensor.start_offset, from)
     };
     // SAFETY: the header: all calls come from the entry, one at a time.
-    unsafe { guarded(run, name, -(code::EXPLICIT_FATAL as i32), |operations| or_fail(operations, write)) }
+    unsafe { guarded(run, name, -(code::EXPLICIT_FATAL as i32), |operations| status(operations, write)) }
 }
 
 /// A view of which so many bytes can be copied.
@@ -225,22 +225,25 @@ fn checked_view<'a>(
     Ok((tensor, length))
 }
 
-/// 0, or the code of an error, which fails the run.
-fn or_fail<O: Operations>(
+/// What an operation gives; an error fails the run, and its code is left.
+fn or_fail<O: Operations, T>(
+    operations: Option<&mut O>,
+    operation: impl FnOnce(&mut O) -> Result<T, GraphError>,
+) -> Result<T, u32> {
+    let operations = operations.ok_or(code::INVALID_ARGUMENTS)?;
+    operation(operations).map_err(|error| {
+        let code = error.code;
+        operations.fail(error);
+        code
+    })
+}
+
+/// As [`or_fail`]: 0, or the code with its sign changed.
+fn status<O: Operations>(
     operations: Option<&mut O>,
     operation: impl FnOnce(&mut O) -> Result<(), GraphError>,
 ) -> i32 {
-    let Some(operations) = operations else {
-        return -(code::INVALID_ARGUMENTS as i32);
-    };
-    match operation(operations) {
-        Ok(()) => 0,
-        Err(error) => {
-            let code = error.code;
-            operations.fail(error);
-            -(code as i32)
-        }
-    }
+    or_fail(operations, operation).map_or_else(|code| -(code as i32), |()| 0)
 }
 
 /// What a submitted task runs: its kernels, and what else follows from them.
@@ -272,21 +275,14 @@ fn with_arguments<O: Operations>(
     operations: Option<&mut O>,
     submit: impl FnOnce(&mut O, &mut Vec<TaskArg>) -> Result<u32, GraphError>,
 ) -> i64 {
-    let Some(operations) = operations else {
-        return -i64::from(code::INVALID_ARGUMENTS);
-    };
-    let mut arguments = operations.take_arguments();
-    arguments.clear();
-    let result = submit(operations, &mut arguments);
-    operations.return_arguments(arguments);
-    match result {
-        Ok(id) => i64::from(id),
-        Err(error) => {
-            let code = error.code;
-            operations.fail(error);
-            -i64::from(code)
-        }
-    }
+    let id = or_fail(operations, |operations| {
+        let mut arguments = operations.take_arguments();
+        arguments.clear();
+        let result = submit(operations, &mut arguments);
+        operations.return_arguments(arguments);
+        result
+    });
+    id.map_or_else(|code| -i64::from(code), i64::from)
 }
 
 fn check_and_submit<O: Operations>(

@@ -264,10 +264,7 @@ impl ChipRuntime {
         };
         match run.within(|run| run.bind(args)) {
             Ok(()) => Ok(Prepared(run)),
-            Err(error) => {
-                run.outcome = Some(Err(error));
-                Err(Done(run).finalize().err().unwrap_or_else(|| RunError::refused("the run has failed")))
-            }
+            Err(error) => Err(run.fail(error)),
         }
     }
 
@@ -307,10 +304,7 @@ impl<'r> Prepared<'r> {
         let Self(mut run) = self;
         match run.within(|run| run.launch(if_busy)) {
             Ok(()) => Ok(Launched(run)),
-            Err(error) => {
-                run.outcome = Some(Err(error));
-                Err(Done(run).finalize().err().unwrap_or_else(|| RunError::refused("the run has failed")))
-            }
+            Err(error) => Err(run.fail(error)),
         }
     }
 }
@@ -361,6 +355,12 @@ impl Run<'_> {
         let result = phase(self);
         self.context = replace_context(outer);
         result
+    }
+
+    /// Finalizes a run that comes no further; why.
+    fn fail(mut self, error: RunError) -> RunError {
+        self.outcome = Some(Err(error.clone()));
+        Done(self).finalize().err().unwrap_or(error)
     }
 
     fn bind(&mut self, args: &RunArgs) -> Result<(), RunError> {

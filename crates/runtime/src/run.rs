@@ -167,8 +167,8 @@ impl ChipRuntime {
     /// A runtime over a device.
     ///
     /// # Errors
-    /// Code −5 when the limits make no arena, the pipeline is too deep, or the platform's AICPU threads no schedulers (and, where the graph is
-    /// built on the device, no orchestrator) or too few for its clusters.
+    /// Code −5 when the limits make no arena, the pipeline is too deep, or the platform's AICPU threads no schedulers
+    /// (and, where the graph is built on the device, no orchestrator) or too few for its clusters.
     pub fn new(platform: Arc<dyn Platform>, config: RuntimeConfig) -> Result<Self, RunError> {
         let threads = platform.profile().aicpu_logical;
         let schedulers = schedulers(config.graph_runtime, threads);
@@ -177,12 +177,7 @@ impl ChipRuntime {
             let (min, max) = (SCHEDULERS.start() + others, SCHEDULERS.end() + others);
             return Err(RunError::invalid(format!("{threads} AICPU threads: a run needs {min} to {max}")));
         }
-        let clusters = platform.profile().clusters;
-        let most = schedulers.unwrap_or(0) * OWN_CLUSTERS_MAX;
-        if clusters > most {
-            let text = format!("{clusters} clusters: {threads} AICPU threads can serve {most}");
-            return Err(RunError::invalid(text));
-        }
+        require_served(platform.profile().clusters, config.graph_runtime, threads)?;
         let depth = config.pipeline_depth;
         if !(1..=PIPELINE_DEPTH_MAX).contains(&depth) {
             return Err(RunError::invalid(format!("a pipeline of {depth} runs: 1 to {PIPELINE_DEPTH_MAX}")));
@@ -215,6 +210,11 @@ impl ChipRuntime {
     pub(crate) fn device_spans(&self) -> bool {
         // ORDERING: Relaxed: as above.
         self.device_spans.load(Ordering::Relaxed)
+    }
+
+    /// How many runs may have begun at a time, 1 to [`PIPELINE_DEPTH_MAX`].
+    pub fn pipeline_depth(&self) -> usize {
+        self.slots.len()
     }
 
     /// The device.
@@ -368,6 +368,21 @@ pub(crate) fn schedulers(graph_runtime: GraphRuntime, threads: usize) -> Option<
         GraphRuntime::TensorMapAndRingBuffer => threads.checked_sub(1),
         GraphRuntime::HostBuildGraph => Some(threads),
     }
+}
+
+/// Refuses fewer AICPU threads than can serve so many clusters.
+pub(crate) fn require_served(
+    clusters: usize,
+    graph_runtime: GraphRuntime,
+    threads: usize,
+) -> Result<(), RunError> {
+    let served = schedulers(graph_runtime, threads).unwrap_or(0) * OWN_CLUSTERS_MAX;
+    if clusters > served {
+        return Err(RunError::invalid(format!(
+            "{clusters} clusters: {threads} AICPU threads can serve {served}"
+        )));
+    }
+    Ok(())
 }
 
 /// The timeout that the environment names; None where it is unset or no positive number.

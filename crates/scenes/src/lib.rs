@@ -5,8 +5,8 @@
 //! every platform with every runtime; benchmarks time some of them.
 //!
 //! ```no_run
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let (runtime, compiler): (simpler_runtime::ChipRuntime, simpler_kernel_compiler::Compiler) = todo!();
+//! # use {simpler_kernel_compiler::Compiler, simpler_runtime::ChipRuntime};
+//! # fn run(runtime: &ChipRuntime, compiler: &Compiler) -> Result<(), Box<dyn std::error::Error>> {
 //! let mut scene = simpler_scenes::paged_attention(4, 64, 16, 50);
 //! let image = simpler_runtime::CallableImage::load(&compiler.compile(&scene.source())?)?;
 //! let callable = runtime.register(&image)?;

@@ -200,9 +200,9 @@ impl Tasks for Frames<'_> {
                 Ok(task)
             });
             match checked {
-                Ok(crate::mailbox::Task { callable, args, run_id, dispatch_id }) => {
+                Ok(task) => {
                     self.taken[slot] = true;
-                    return Some(Task { slot, callable, args, run_id, dispatch_id });
+                    return Some(task);
                 }
                 Err(failure) => self.inheritance.mailbox.finish_task(slot, Err(&failure)),
             }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use simpler_platform::{DeviceAddr, Platform};
 use simpler_runtime::{CallableId, ChipRuntime, Launched, Prepared, RunIdentity, RuntimeConfig};
 
+use crate::endpoint::run_one_by_one;
 use crate::{CallableImage, Endpoint, RunArgs, RunError, Task, Tasks};
 
 /// A chip that runs callables in this process, driven through [`Endpoint`]. Dropping it ends its threads.
@@ -19,7 +20,6 @@ pub struct ChipWorker {
     runtime: ChipRuntime,
     /// Local slots: the digest that frames carry, and the runtime's identity.
     slots: Vec<([u8; 32], CallableId)>,
-    pipeline_depth: usize,
 }
 
 /// How often a worker with one run on its device looks for another one to bind meanwhile.
@@ -35,7 +35,6 @@ impl ChipWorker {
         config: RuntimeConfig,
         callables: &[CallableImage],
     ) -> Result<Self, RunError> {
-        let pipeline_depth = config.pipeline_depth;
         let runtime = ChipRuntime::new(platform, config)?;
         let slots = callables
             .iter()
@@ -47,7 +46,7 @@ impl ChipWorker {
                 Ok((callable.digest(), id))
             })
             .collect::<Result<_, RunError>>()?;
-        Ok(Self { runtime, slots, pipeline_depth })
+        Ok(Self { runtime, slots })
     }
 
     fn slot(&self, callable: &[u8; 32]) -> Result<usize, RunError> {
@@ -70,17 +69,13 @@ impl Endpoint for ChipWorker {
     }
 
     fn pipeline_depth(&self) -> usize {
-        self.pipeline_depth
+        self.runtime.pipeline_depth()
     }
 
     unsafe fn run_all(&mut self, tasks: &mut dyn Tasks) {
-        if self.pipeline_depth == 1 {
-            while let Some(task) = tasks.next() {
-                // SAFETY: the caller's obligation.
-                let outcome = unsafe { self.run(&task.callable, &task.args) };
-                tasks.finish(task.slot, outcome);
-            }
-            return;
+        if self.pipeline_depth() == 1 {
+            // SAFETY: the caller's obligation.
+            return unsafe { run_one_by_one(self, tasks) };
         }
         let mut pipeline = Pipeline { worker: self, tasks, prepared: None, launched: None };
         // SAFETY: the caller's obligation.

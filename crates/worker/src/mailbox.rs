@@ -41,6 +41,7 @@ use simpler_relax::EventCount;
 
 use crate::arguments::{self, Blob};
 use crate::call_config;
+use crate::endpoint::Task;
 use crate::shared_memory::Mapping;
 use crate::turn::{State, Sticky, Turn};
 use crate::{RunArgs, WorkerError};
@@ -266,15 +267,6 @@ impl Control {
     }
 }
 
-/// A run to be made.
-#[derive(Debug)]
-pub(crate) struct Task {
-    pub(crate) callable: Digest,
-    pub(crate) args: RunArgs,
-    pub(crate) run_id: u64,
-    pub(crate) dispatch_id: u64,
-}
-
 /// Who a task is, for the trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskIdentity {
@@ -469,7 +461,7 @@ impl ChildEnd<'_> {
         let (slot, task) = first_ready()?;
         // ORDERING: Relaxed: `accepted` is a hint for a text.
         task.accepted.store(task.generation.load(Ordering::Relaxed), Ordering::Relaxed);
-        Some(Request::Task(slot, read_task(task)))
+        Some(Request::Task(slot, read_task(slot, task)))
     }
 
     /// Answers a control request.
@@ -522,13 +514,13 @@ fn read_control(base: &Frame) -> Result<Control, Failure> {
     })
 }
 
-fn read_task(frame: &Frame) -> Result<Task, Failure> {
+fn read_task(slot: usize, frame: &Frame) -> Result<Task, Failure> {
     check_version(frame)?;
     let mut args = arguments::read(&frame.arguments).map_err(protocol_failure)?;
     args.config = call_config::read(&frame.call_config).map_err(protocol_failure)?;
     // ORDERING: Relaxed for both: the Acquire load of the state came before.
     let [run_id, dispatch_id] = [&frame.run_id, &frame.dispatch_id].map(|word| word.load(Ordering::Relaxed));
-    Ok(Task { callable: frame.digest(), args, run_id, dispatch_id })
+    Ok(Task { slot, callable: frame.digest(), args, run_id, dispatch_id })
 }
 
 #[cfg(test)]
