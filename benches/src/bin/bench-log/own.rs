@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use simpler_benches::{CpuTime, Latency, cpu_time, each_ns};
 use simpler_host_log as log;
-use simpler_log_abi::Threshold;
+use simpler_log_abi::{DropReason, Threshold};
 
 use crate::Failure;
 use crate::subject::{SETTLE, Subject};
 
 /// Calls per repetition where one call is too short to time.
 const MUTED_CALLS: usize = 100_000;
-/// Longer than the writer rests on a timer before it sleeps.
-const IDLE: Duration = Duration::from_millis(3);
+/// Longer than the 20 ms that the writer rests on a timer before it sleeps.
+const IDLE: Duration = Duration::from_millis(50);
 /// The callable in whose invocation the spans stand.
 pub(crate) const CALLABLE: u64 = 0x5eed;
 
@@ -123,6 +123,11 @@ impl Subject for HostLog {
 
     fn lost(&self) -> u64 {
         log::counts().dropped
+    }
+
+    fn why_lost(&self) -> String {
+        let lost = DropReason::ALL.into_iter().zip(log::counts().by_reason).filter(|(_, count)| *count != 0);
+        lost.map(|(reason, count)| format!(" {}={count}", reason.name())).collect()
     }
 }
 

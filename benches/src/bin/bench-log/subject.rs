@@ -34,6 +34,11 @@ pub(crate) trait Subject: Send {
     /// How many spans never came to be written so far.
     fn lost(&self) -> u64;
 
+    /// Why, for people, where that is known; with a space before it.
+    fn why_lost(&self) -> String {
+        String::new()
+    }
+
     /// Spans a second, from the first opened to the last in the file.
     fn drain(&mut self, spans: usize) -> Result<f64, Failure> {
         warm_up(self)?;
@@ -124,7 +129,8 @@ pub(crate) fn lossless<S: Subject + ?Sized, T>(
         }
         tally.lossy += 1;
     }
-    Err(format!("{} lost records in each of {LOSSY_TRIES} tries", subject.name()).into())
+    let (name, why) = (subject.name(), subject.why_lost());
+    Err(format!("{name} lost records in each of {LOSSY_TRIES} tries{why}").into())
 }
 
 #[cfg(test)]
