@@ -3,13 +3,17 @@
 //!
 //! The step is the same one over and over: the same position, the same token, the same memory. A round gives each arm
 //! a turn of several steps, the first of which is not timed: what the writer still does of the turn before is that
-//! turn's. The order of the arms is drawn for each round, so that an arm and the muted turn that it is divided by are
-//! neighbours in time and a machine that changes its speed changes both. What is printed is the median of these
+//! turn's. The order of the arms is drawn for each round, so that an arm and the muted turns that it is divided by are
+//! neighbours in time and a machine that changes its speed changes both. Two arms are muted: the others are divided by
+//! their mean, which is steadier than either, and one by the other is noise. What is printed is the median of these
 //! ratios, with the interval in which the median of such ratios lies with 95 % certainty by the order of the samples,
-//! which asks nothing of their distribution. An arm of its own is muted as well: what it shows is noise.
+//! which asks nothing of their distribution.
+//!
+//! The same is done with the processor time of the process, the log's writer included. On few processors, all of them
+//! busy, the time of a step is that and how the threads happen to follow one another.
 //!
 //! Beside what was measured stands what it should cost: the number of events of a step times what one of them costs
-//! in a loop.
+//! in a loop, the median of loops that are spread over the rounds: a machine that is slow for a while is so for both.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,12 +46,16 @@ const HALF_WIDTH: f64 = 0.005;
 /// How long to go on for that.
 const LIMIT: Duration = Duration::from_secs(20 * 60);
 /// Half the width that is worth some time more, and how much: an upper end of 1 % wants a narrow interval.
-const NARROW: f64 = 0.003;
-const PATIENCE: Duration = Duration::from_secs(5 * 60);
+const NARROW: f64 = 0.002;
+const PATIENCE: Duration = Duration::from_secs(8 * 60);
 /// Calls of which a unit's cost is the mean, as many as the log's queue takes without dropping any.
-const CALLS: usize = 512;
+const CALLS: usize = 200;
+/// Device spans that are emitted together: those of a step without its slots.
+const EMITTED: usize = 10;
 /// Repetitions of that.
-const REPETITIONS: usize = 50;
+const REPETITIONS: usize = 20;
+/// Rounds between two such measurements.
+const ROUNDS_PER_UNITS: usize = 50;
 /// How long the log may take to write what was emitted between two measurements.
 const FLUSH: Duration = Duration::from_secs(10);
 
@@ -160,11 +168,13 @@ impl Subject {
         Ok(start.elapsed().as_nanos() as f64)
     }
 
-    /// A turn of an arm: the mean time of its steps, ns.
-    fn turn(&self, arm: Arm) -> Result<f64, Failure> {
+    /// A turn of an arm: the mean of its steps.
+    fn turn(&self, arm: Arm) -> Result<Step, Failure> {
         self.step(arm)?;
+        let before = process_cpu_ns();
         let times: Vec<f64> = (0..STEPS).map(|_| self.step(arm)).collect::<Result<_, _>>()?;
-        Ok(times.iter().sum::<f64>() / STEPS as f64)
+        let cpu_ns = process_cpu_ns() - before;
+        Ok(Step { wall_ns: times.iter().sum::<f64>() / STEPS as f64, cpu_ns: cpu_ns / STEPS as f64 })
     }
 
     /// The step in an arm, ns.
@@ -194,16 +204,16 @@ fn bench(limit: Duration) -> Result<serde_json::Value, Failure> {
         file.ok_or("SIMPLER_SMOLLM2_GGUF does not say where the model is; cargo xtask bench sets it")?;
     let subject = Subject::new(&Model::from_gguf(&file)?, folder.path())?;
     let events = Events::of_a_step(&subject, folder.path())?;
-    let units = Units::measure(&subject)?;
-    let rounds = measure(&subject, limit)?;
+    let (rounds, units) = measure(&subject, limit)?;
     log::set_threshold(Threshold::TIMING);
     let dropped = log::counts().dropped;
     log::close(FLUSH);
 
-    let mut step_ns: Vec<f64> = rounds.iter().map(|round| round[0]).collect();
-    let step_ns = median(&mut step_ns);
+    let muted = |of: Measure| median(&mut rounds.iter().map(|round| of(&round[0])).collect::<Vec<_>>());
+    let step_ns = muted(WALL);
     let mut object = json!({
         "step_ns": step_ns.round(),
+        "step_cpu_ns": muted(CPU).round(),
         "rounds": rounds.len(),
         "dropped": dropped,
         "stamp_ns": tenths(units.stamp_ns),
@@ -223,12 +233,14 @@ fn bench(limit: Duration) -> Result<serde_json::Value, Failure> {
     });
     let mut inconclusive = false;
     for (index, arm) in Arm::ALL.into_iter().enumerate().skip(1) {
-        let interval = Interval::of(&rounds, index);
-        inconclusive |= interval.half_width() > HALF_WIDTH;
         let key = arm.key();
-        object[&*format!("{key}_overhead_pct")] = percent(interval.middle);
-        object[&*format!("{key}_overhead_lo_pct")] = percent(interval.low);
-        object[&*format!("{key}_overhead_hi_pct")] = percent(interval.high);
+        for (measure, name) in [(WALL, "overhead"), (CPU, "cpu")] {
+            let interval = Interval::of(&rounds, index, measure);
+            object[&*format!("{key}_{name}_pct")] = percent(interval.middle);
+            object[&*format!("{key}_{name}_lo_pct")] = percent(interval.low);
+            object[&*format!("{key}_{name}_hi_pct")] = percent(interval.high);
+        }
+        inconclusive |= Interval::of(&rounds, index, WALL).half_width() > HALF_WIDTH;
         if let Some(ns) = events.cost_ns(&units, arm) {
             object[&*format!("{key}_computed_pct")] = percent(ns / step_ns);
         }
@@ -237,13 +249,38 @@ fn bench(limit: Duration) -> Result<serde_json::Value, Failure> {
     Ok(object)
 }
 
-/// Rounds of a time for each arm, until every interval is narrow or the time is up.
-fn measure(subject: &Subject, limit: Duration) -> Result<Vec<[f64; Arm::ALL.len()]>, Failure> {
+/// What a step takes, on the mean of a turn.
+#[derive(Clone, Copy, Default)]
+struct Step {
+    wall_ns: f64,
+    /// Of all threads of the process.
+    cpu_ns: f64,
+}
+
+/// A step for each arm.
+type Round = [Step; Arm::ALL.len()];
+/// What is looked at of a step.
+type Measure = fn(&Step) -> f64;
+const WALL: Measure = |step| step.wall_ns;
+const CPU: Measure = |step| step.cpu_ns;
+
+fn process_cpu_ns() -> f64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the struct is there for the call to fill; the clock is one that every Linux has.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+/// Rounds of a turn for each arm, until every interval is narrow or the time is up; and what an event costs.
+fn measure(subject: &Subject, limit: Duration) -> Result<(Vec<Round>, Units), Failure> {
     let started = Instant::now();
-    let mut rounds = Vec::new();
+    let (mut rounds, mut units) = (Vec::new(), Vec::new());
     let mut order = Order(0x9e37_79b9_7f4a_7c15);
     for number in 0.. {
-        let mut round = [0.0; Arm::ALL.len()];
+        if number % ROUNDS_PER_UNITS == 0 {
+            units.push(Units::measure(subject)?);
+        }
+        let mut round = Round::default();
         for index in order.shuffled(round.len()) {
             round[index] = subject.turn(Arm::ALL[index])?;
         }
@@ -251,13 +288,14 @@ fn measure(subject: &Subject, limit: Duration) -> Result<Vec<[f64; Arm::ALL.len(
             continue;
         }
         rounds.push(round);
-        let width = (1..round.len()).map(|arm| Interval::of(&rounds, arm).half_width()).fold(0.0, f64::max);
+        let width =
+            (1..round.len()).map(|arm| Interval::of(&rounds, arm, WALL).half_width()).fold(0.0, f64::max);
         let wanted = if started.elapsed() < PATIENCE { NARROW } else { HALF_WIDTH };
         if rounds.len() >= ROUNDS_MIN && width <= wanted || started.elapsed() > limit {
             break;
         }
     }
-    Ok(rounds)
+    Ok((rounds, Units::medians(&units)))
 }
 
 /// Draws orders; the same in every run of the benchmark.
@@ -285,8 +323,13 @@ struct Interval {
 }
 
 impl Interval {
-    fn of(rounds: &[[f64; Arm::ALL.len()]], arm: usize) -> Self {
-        let mut shares: Vec<f64> = rounds.iter().map(|round| round[arm] / round[0] - 1.0).collect();
+    fn of(rounds: &[Round], arm: usize, measure: Measure) -> Self {
+        let share = |round: &Round| {
+            let [muted, again] = [measure(&round[0]), measure(&round[1])];
+            let base = if Arm::ALL[arm] == Arm::MutedAgain { muted } else { f64::midpoint(muted, again) };
+            measure(&round[arm]) / base - 1.0
+        };
+        let mut shares: Vec<f64> = rounds.iter().map(share).collect();
         let middle = median(&mut shares);
         // The number of samples below the true median is binomial, near a normal of this deviation.
         let count = shares.len() as f64;
@@ -390,6 +433,22 @@ struct Units {
 }
 
 impl Units {
+    fn medians(all: &[Self]) -> Self {
+        let of = |figure: fn(&Self) -> f64| median(&mut all.iter().map(figure).collect::<Vec<_>>());
+        Self {
+            muted_span_ns: of(|units| units.muted_span_ns),
+            span_ns: of(|units| units.span_ns),
+            emit_ns: of(|units| units.emit_ns),
+            anchor_ns: of(|units| units.anchor_ns),
+            counter_ns: of(|units| units.counter_ns),
+            stamp_ns: of(|units| units.stamp_ns),
+            slot_ns: of(|units| units.slot_ns),
+            transfers_ns: of(|units| units.transfers_ns),
+            tail_ns: of(|units| units.tail_ns),
+            record_ns: of(|units| units.record_ns),
+        }
+    }
+
     fn measure(subject: &Subject) -> Result<Self, Failure> {
         let platform = &*subject.platform;
         let layout = PhaseBufferLayout::new(platform.profile().aicpu_launched);
@@ -410,7 +469,7 @@ impl Units {
         let units = Self {
             muted_span_ns,
             span_ns: unit(|_| drop(span!("bench.span"))),
-            emit_ns: unit(|_| log::emit_span(&event)),
+            emit_ns: unit(|_| log::emit_spans([event; EMITTED])) / EMITTED as f64,
             anchor_ns: unit(|_| {
                 if let Some(anchor) = take_clock_anchor(platform, 1) {
                     log::log(LogLevel::Timing, "bench.anchor", None, format_args!("{anchor}"));

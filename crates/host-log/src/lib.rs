@@ -117,7 +117,7 @@ mod owner {
     pub use crate::recover::{Recovered, Recovery, Refused, recover, recover_stderr};
     pub use crate::span::{
         AttributedSpan, Attributes, Invocation, NoSpan, RootGuard, Span, SpanContext, SpanEvent, context,
-        emit_span, replace_context, span_enabled,
+        emit_span, emit_spans, replace_context, span_enabled,
     };
 
     /// What tests and benches look at; not for programs.

@@ -108,13 +108,20 @@ pub struct SpanEvent<'a> {
 
 /// Emits `event` as a span of this process and thread. Does nothing while TIMING is muted.
 pub fn emit_span(event: &SpanEvent<'_>) {
-    if span_enabled() && !event.name.is_empty() {
-        let SpanEvent { name, inv, hid, depth, ts, dur, attrs } = *event;
-        let (name, attrs) = (name.as_bytes(), attrs.as_bytes());
-        crate::emit::span(
-            monotonic_ns(),
-            SpanFields { pid: 0, tid: 0, inv, hid, depth, name, ts, dur, attrs },
-        );
+    emit_spans([*event]);
+}
+
+/// As [`emit_span`] for several that became known at the same time: their records have one and the same time.
+pub fn emit_spans<'a>(events: impl IntoIterator<Item = SpanEvent<'a>>) {
+    if !span_enabled() {
+        return;
+    }
+    let now = monotonic_ns();
+    for SpanEvent { name, inv, hid, depth, ts, dur, attrs } in events {
+        if !name.is_empty() {
+            let (name, attrs) = (name.as_bytes(), attrs.as_bytes());
+            crate::emit::span(now, SpanFields { pid: 0, tid: 0, inv, hid, depth, name, ts, dur, attrs });
+        }
     }
 }
 

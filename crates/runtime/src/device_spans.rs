@@ -26,29 +26,26 @@ fn from_env() -> Option<&'static [u8]> {
 /// Emits what the device has stamped as spans of this thread's invocation; `hz` is the frequency of its counter.
 pub(crate) fn emit(names: &SpanNames, phases: &Phases, hz: u64) {
     let context = simpler_host_log::context();
-    let emit = |name: &str, depth: i32, ts_ns: u64, dur_ns: u64, attrs: &str| {
-        simpler_host_log::emit_span(&SpanEvent {
-            name,
-            inv: context.inv,
-            hid: context.hid,
-            depth,
-            ts: i64::try_from(ts_ns).unwrap_or(i64::MAX),
-            dur: i64::try_from(dur_ns).unwrap_or(i64::MAX),
-            attrs,
-        });
+    let event = |name, depth, ts_ns: u64, dur_ns: u64, attrs| SpanEvent {
+        name,
+        inv: context.inv,
+        hid: context.hid,
+        depth,
+        ts: i64::try_from(ts_ns).unwrap_or(i64::MAX),
+        dur: i64::try_from(dur_ns).unwrap_or(i64::MAX),
+        attrs,
     };
-    for span in phases.spans(hz) {
-        let name = names.device(span.phase);
-        if span.phase == Phase::RunWall {
-            emit(name, DEVICE_WALL_DEPTH, span.ts_ns, span.dur_ns, &wall_attributes(phases));
-        } else {
-            emit(name, DEVICE_WALL_DEPTH + 1, span.ts_ns, span.dur_ns, DEVICE_CLOCK);
-        }
-    }
-    for span in phases.slot_spans(hz) {
-        let name = names.task_slot(span.slot);
-        emit(name, DEVICE_WALL_DEPTH + 1, span.ts_ns, span.dur_ns, DEVICE_CLOCK);
-    }
+    let of_wall = wall_attributes(phases);
+    let windows = phases.spans(hz).map(|span| {
+        let is_wall = span.phase == Phase::RunWall;
+        let (depth, attrs) =
+            if is_wall { (DEVICE_WALL_DEPTH, &*of_wall) } else { (DEVICE_WALL_DEPTH + 1, DEVICE_CLOCK) };
+        event(names.device(span.phase), depth, span.ts_ns, span.dur_ns, attrs)
+    });
+    let slots = phases.slot_spans(hz).map(|span| {
+        event(names.task_slot(span.slot), DEVICE_WALL_DEPTH + 1, span.ts_ns, span.dur_ns, DEVICE_CLOCK)
+    });
+    simpler_host_log::emit_spans(windows.chain(slots));
 }
 
 /// The wall's attributes: besides the clock the cycle that device time 0 stands for, and the cycle at which the wall
