@@ -438,24 +438,25 @@ impl ChildEnd<'_> {
         self.replies.notify_all();
     }
 
-    /// What there is to do, if anything. Shutdown comes first, as nobody would collect a result; then
-    /// control, which is what a parent waits for; then the task that was dispatched first, of those in frames that the
-    /// child has not `taken` yet.
+    /// What there is to do, if anything. Shutdown comes first, as nobody would collect a result; then the task that was
+    /// dispatched first, of those in frames that the child has not `taken` yet; then control: its parent waits for the
+    /// answer, so whatever it has dispatched was dispatched before.
     pub(crate) fn next(&self, taken: [bool; TASK_FRAMES]) -> Option<Request> {
         let base = &self.mailbox.base;
         if base.shutdown.is_set() || base.state.is(State::Shutdown) {
             return Some(Request::Shutdown);
         }
-        if base.state.is(State::ControlRequest) {
-            return Some(Request::Control(read_control(base)));
-        }
+        // Before the tasks: who has seen the request sees those that were dispatched before it.
+        let control = base.state.is(State::ControlRequest);
         let first_ready = || {
             let frames = self.mailbox.tasks.iter().enumerate();
             let ready = frames.filter(|(slot, task)| !taken[*slot] && task.state.is(State::TaskReady));
             // ORDERING: Relaxed: the state was loaded with Acquire.
             ready.min_by_key(|(_, task)| task.dispatch_id.load(Ordering::Relaxed))
         };
-        first_ready()?;
+        if first_ready().is_none() {
+            return control.then(|| Request::Control(read_control(base)));
+        }
         // Looked for again: who has seen a frame ready sees those ready that were dispatched before it, and a frame that
         // was looked at before it may have become one meanwhile.
         let (slot, task) = first_ready()?;
@@ -641,14 +642,17 @@ mod tests {
     }
 
     #[test]
-    fn control_is_served_while_a_task_waits() {
+    fn control_is_served_after_the_tasks_that_were_dispatched_before_it() {
         let mailboxes = ready();
         let (parent, child) = (mailboxes.parent(0), mailboxes.child(0));
         parent.post_task(0, &IDENTITY, &scalars(&[])).unwrap();
         parent.post_control(&Control::Malloc { bytes: 1 });
+        assert!(matches!(child.next([false; 2]), Some(Request::Task(0, Ok(_)))));
+        assert!(matches!(child.next([true, false]), Some(Request::Control(Ok(_)))), "none but taken ones");
+        child.finish_task(0, Ok(()));
         assert!(matches!(child.next([false; 2]), Some(Request::Control(Ok(_)))));
         child.finish_control(Ok(1));
-        assert!(matches!(child.next([false; 2]), Some(Request::Task(0, Ok(_)))));
+        assert!(child.next([false; 2]).is_none());
     }
 
     #[test]
