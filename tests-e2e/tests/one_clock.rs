@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use simpler_host_log::{self as log, Threshold};
 use simpler_kernel_compiler::{CallableSource, Compiler, SourceFile};
 use simpler_platform::{Aicpu, AicpuProgram, Platform, Profile};
-use simpler_runtime::{CallableImage, ChipRuntime, Limits, RunArgs, RuntimeConfig, take_clock_anchor};
+use simpler_runtime::{
+    CallableImage, ChipRuntime, Limits, RingLimits, RunArgs, RuntimeConfig, take_clock_anchor,
+};
 use simpler_sim_npu::{SimNpu, SimOptions};
 use simpler_trace_ingest::{Source, read};
 use simpler_trace_model::{Span, Stage, Trace};
@@ -166,7 +168,7 @@ fn the_windows_of_a_run_hold_what_the_host_saw_in_them() {
     let image = CallableImage::load(&objects).unwrap();
     for profile in [Profile::a2a3sim(), Profile::a5sim()] {
         let chip = SimNpu::new(profile, SimOptions::default()).unwrap();
-        let limits = Limits { window: 4, heap_bytes: 1024, argument_bytes: 1024, edges: 4 };
+        let limits = Limits::each(RingLimits { window: 4, heap_bytes: 1024, argument_bytes: 1024, edges: 4 });
         let runtime = ChipRuntime::new(chip, RuntimeConfig { limits, ..RuntimeConfig::default() }).unwrap();
         let id = runtime.register(&image).unwrap();
         for _ in 0..RUNS {

@@ -11,7 +11,7 @@ use simpler_host_log::{self as log, Threshold};
 use simpler_kernel_abi::CoreKind;
 use simpler_kernel_compiler::{CallableSource, Compiler, KernelSource, SourceFile};
 use simpler_platform::Profile;
-use simpler_runtime::{CallableImage, ChipRuntime, Limits, RunArgs, RunIdentity, RuntimeConfig};
+use simpler_runtime::{CallableImage, ChipRuntime, Limits, RingLimits, RunArgs, RunIdentity, RuntimeConfig};
 use simpler_sim_npu::{SimNpu, SimOptions};
 
 /// Runs of an arm.
@@ -50,7 +50,8 @@ fn arm(folder: &Path, pipelined: bool) -> Output {
     };
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pipelining");
     let image = CallableImage::load(&Compiler::new(cache).unwrap().compile(&source).unwrap()).unwrap();
-    let limits = Limits { window: 16, heap_bytes: 1 << 16, argument_bytes: 1 << 16, edges: 16 };
+    let limits =
+        Limits::each(RingLimits { window: 16, heap_bytes: 1 << 16, argument_bytes: 1 << 16, edges: 16 });
     let npu = SimNpu::new(Profile::a2a3sim(), SimOptions::default()).unwrap();
     let config = RuntimeConfig { limits, pipeline_depth: 2, ..RuntimeConfig::default() };
     let chip = ChipRuntime::new(npu, config).unwrap();

@@ -17,7 +17,7 @@ use simpler_kernel_compiler::{CallableObjects, Compiler};
 use simpler_log_abi::Threshold;
 use simpler_platform::Platform;
 use simpler_runtime::recording::{HostCallable, Recording};
-use simpler_runtime::{CallableId, CallableImage, ChipRuntime, Limits, RunArgs, RuntimeConfig};
+use simpler_runtime::{CallableId, CallableImage, ChipRuntime, Limits, RingLimits, RunArgs, RuntimeConfig};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 
 /// Steps that are timed.
@@ -209,7 +209,8 @@ unsafe fn record(
 }
 
 /// Room for one step, and no more: an arena is made for every recording.
-const LIMITS: Limits = Limits { window: 4096, heap_bytes: 8 << 20, argument_bytes: 4 << 20, edges: 16_384 };
+const LIMITS: Limits =
+    Limits::each(RingLimits { window: 4096, heap_bytes: 8 << 20, argument_bytes: 4 << 20, edges: 16_384 });
 
 /// The plain loop's threads, one for each CPU and pinned there: two that share a CPU would wait for each other.
 struct PlainLoop {

@@ -22,7 +22,8 @@ use simpler_kernel_abi::{ArgUse, CoreKind, DType, HOST_MEMORY, SimplerTensor};
 use simpler_kernel_compiler::{CallableSource, Compiler, KernelSource, SourceFile};
 use simpler_log_abi::Threshold;
 use simpler_runtime::{
-    CallConfig, CallableId, CallableImage, ChipArg, ChipRuntime, GraphRuntime, Limits, RunArgs, RuntimeConfig,
+    CallConfig, CallableId, CallableImage, ChipArg, ChipRuntime, GraphRuntime, Limits, RingLimits, RunArgs,
+    RuntimeConfig,
 };
 use simpler_scenes::{Scene, paged_attention, vector_add};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
@@ -33,6 +34,8 @@ use simpler_worker::{LogSetup, SharedBuffer, Worker};
 const TASKS: u64 = 100_000;
 /// Tasks of the graphs that show how the cost of one grows.
 const GROWTH: [u64; 4] = [1_000, 10_000, 100_000, 1_000_000];
+/// Tasks of a scope, where there are scopes.
+const SCOPE_TASKS: u64 = 1_000;
 /// Tasks whose dispatch is timed one by one.
 const TIMED_TASKS: u64 = 2_000;
 /// Runs of which the median is taken, after one that is not counted.
@@ -51,7 +54,7 @@ const RANDOM_DEPENDENCIES: u64 = 4;
 /// Among as many before it.
 const RANDOM_REACH: u64 = 1_000;
 
-/// scalars: graph, tasks. The tensor's first word gets the CPU time of the submits in ns.
+/// scalars: graph, tasks, tasks of a scope or 0 for none. The tensor's first word gets the CPU time of the submits in ns.
 const ORCHESTRATION: &str = r#"
 #include <simpler/orchestration.h>
 #include <time.h>
@@ -62,26 +65,31 @@ static uint64_t cpu_ns(void) {
 }
 int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
     uint64_t graph = args->scalars[0], tasks = args->scalars[1], state = 88172645463325252u, start = cpu_ns();
+    uint64_t scope = args->scalars[2];
+    int64_t ring = scope ? (int64_t)1 << 32 : 0;
     uint64_t *spent = simpler_tensor_data(&args->tensors[0]);
     for (uint64_t i = 0; i < tasks; i++) {
+        if (scope && i % scope == 0 && ((i && api->scope_end(run) != 0) || api->scope_begin(run) != 0)) return 2;
         SimplerTask task = simpler_task(0, 0);
         int64_t deps[4] = {0};
         task.aiv0 = 0;
         task.deps = deps;
         if (graph == 0 && i) {
-            deps[0] = (int64_t)i - 1;
+            deps[0] = ring + (int64_t)i - 1;
             task.dep_count = 1;
         } else if (graph == 1 && i) {
+            deps[0] = ring;
             task.dep_count = 1;
         } else if (graph == 2 && i) {
             for (uint64_t k = 0; k < 4; k++) {
                 state ^= state << 13, state ^= state >> 7, state ^= state << 17;
-                deps[k] = (int64_t)(i - 1 - state % (i < 1000 ? i : 1000));
+                deps[k] = ring + (int64_t)(i - 1 - state % (i < 1000 ? i : 1000));
             }
             task.dep_count = 4;
         }
         if (api->submit_task(run, &task) < 0) return 1;
     }
+    if (scope && api->scope_end(run) != 0) return 3;
     *spent = cpu_ns() - start;
     return 0;
 }
@@ -150,7 +158,9 @@ fn bench() -> Result<Value, Failure> {
     for graph in Graph::ALL {
         object[graph.key()] = measure(&image, graph, folder.path())?;
     }
-    object["growth_cpu_ns_per_task"] = growth(&image)?;
+    let growth = growth(&image)?;
+    object["growth_cpu_ns_per_task"] = growth[0].clone();
+    object["growth_scoped_cpu_ns_per_task"] = growth[1].clone();
     object["idle_cpu_share"] = round(idle(&image)?, 5).into();
     let of_scenes = std::process::Command::new(std::env::current_exe()?).args([SCENES, "--json"]).output()?;
     if !of_scenes.status.success() {
@@ -253,9 +263,16 @@ fn l3_group_run_us(compiler: &Compiler, log: &Path, mut scene: Scene) -> Result<
 struct Subject {
     runtime: ChipRuntime,
     callable: CallableId,
+    /// Tasks of a scope, or 0.
+    scope: u64,
 }
 
 impl Subject {
+    /// With the default limits: as many tasks as one likes, in scopes.
+    fn scoped(image: &CallableImage) -> Result<Self, Failure> {
+        Self::with(image, Profile::a2a3sim(), RuntimeConfig::default(), SCOPE_TASKS)
+    }
+
     fn new(
         image: &CallableImage,
         profile: Profile,
@@ -264,11 +281,21 @@ impl Subject {
     ) -> Result<Self, Failure> {
         let window = u32::try_from(tasks.next_power_of_two())?;
         let edges = u32::try_from(tasks * RANDOM_DEPENDENCIES)?;
-        let limits = Limits { window, edges, ..Limits::default() };
-        let npu = SimNpu::new(profile, SimOptions::default())?;
-        let runtime = ChipRuntime::new(npu, RuntimeConfig { graph_runtime, limits, ..Default::default() })?;
+        // They have no scopes, so all of them are in the first ring.
+        let mut limits = Limits::default();
+        limits.rings[0] = RingLimits { window, edges, ..limits.rings[0] };
+        Self::with(image, profile, RuntimeConfig { graph_runtime, limits, ..Default::default() }, 0)
+    }
+
+    fn with(
+        image: &CallableImage,
+        profile: Profile,
+        config: RuntimeConfig,
+        scope: u64,
+    ) -> Result<Self, Failure> {
+        let runtime = ChipRuntime::new(SimNpu::new(profile, SimOptions::default())?, config)?;
         let callable = runtime.register(image)?;
-        Ok(Self { runtime, callable })
+        Ok(Self { runtime, callable, scope })
     }
 
     fn run(&self, graph: Graph, tasks: u64) -> Result<Run, Failure> {
@@ -280,7 +307,7 @@ impl Subject {
         let at = std::ptr::from_mut(&mut *submit_ns).expose_provenance() as u64;
         let tensor = SimplerTensor::whole(at, 8, DType::U8, HOST_MEMORY);
         let tensors = vec![ChipArg { tensor, arg_use: ArgUse::OutputExisting }];
-        let args = RunArgs { tensors, scalars: vec![graph as u64, tasks], config };
+        let args = RunArgs { tensors, scalars: vec![graph as u64, tasks, self.scope], config };
         let (cpu, start) = (cpu_time(CpuTime::Process), Instant::now());
         // SAFETY: the one tensor is the word above; the objects were compiled from the sources above.
         unsafe { self.runtime.run(self.callable, &args) }?;
@@ -424,12 +451,15 @@ impl Tasks {
 }
 
 /// CPU time of a task of graphs of very different size.
-fn growth(image: &CallableImage) -> Result<Value, Failure> {
-    let mut figures = json!({});
+/// Once in a window that holds all of it, and once in scopes that come and go.
+fn growth(image: &CallableImage) -> Result<[Value; 2], Failure> {
+    let mut figures = [json!({}), json!({})];
     for tasks in GROWTH {
-        let subject = Subject::new(image, Profile::a2a3sim(), GraphRuntime::TensorMapAndRingBuffer, tasks)?;
-        let run = subject.runs(Graph::Random, tasks)?;
-        figures[tasks.to_string()] = (run.cpu_ns / tasks as f64).round().into();
+        let whole = Subject::new(image, Profile::a2a3sim(), GraphRuntime::TensorMapAndRingBuffer, tasks)?;
+        for (figures, subject) in figures.iter_mut().zip([whole, Subject::scoped(image)?]) {
+            let run = subject.runs(Graph::Random, tasks)?;
+            figures[tasks.to_string()] = (run.cpu_ns / tasks as f64).round().into();
+        }
     }
     Ok(figures)
 }

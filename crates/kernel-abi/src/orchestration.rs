@@ -254,6 +254,10 @@ pub struct SimplerOrchestrationApi {
         from: *const c_void,
         bytes: u64,
     ) -> i32,
+    /// See `orchestration.h`.
+    pub scope_begin: unsafe extern "C" fn(run: *mut SimplerRun) -> i32,
+    /// See `orchestration.h`.
+    pub scope_end: unsafe extern "C" fn(run: *mut SimplerRun) -> i32,
 }
 
 /// The symbol of an orchestration's entry.

@@ -51,6 +51,8 @@ fn facts() -> Vec<(String, u64)> {
         is_fatal as is_fatal, report_fatal as report_fatal, log as log, phase_recorder as phase_recorder,
         submit_dummy_task as submit_dummy_task, alloc_tensors as alloc_tensors, get_tensor_data as get_tensor_data,
         set_tensor_data as set_tensor_data,
+        scope_begin as scope_begin,
+        scope_end as scope_end,
     });
     for (name, value) in [
         ("SIMPLER_TENSOR_DIMS_MAX", TENSOR_DIMS_MAX as u64),

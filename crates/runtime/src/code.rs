@@ -1,10 +1,13 @@
 //! The error codes of a run (RUNTIME §2.3) and who may set them.
 
-/// The heap for OUTPUT tensors is exhausted.
+/// The task window or the argument memory of a ring is exhausted, and its oldest tasks belong to a scope that is open.
+pub const SCOPE_DEADLOCK: u32 = 1;
+/// So is the heap for OUTPUT tensors.
 pub const HEAP_FULL: u32 = 2;
-/// The task window or the argument memory is exhausted, and nothing is recycled within a run.
+/// A ring is exhausted, and the tasks of a scope that has ended do not finish in time; or a run has more tasks than
+/// numbers.
 pub const FLOW_CONTROL: u32 = 3;
-/// The pool of dependencies is exhausted.
+/// The pool of dependencies is exhausted, as for 1.
 pub const DEPENDENCIES_FULL: u32 = 4;
 /// An argument that the operation does not allow.
 pub const INVALID_ARGUMENTS: u32 = 5;
@@ -14,6 +17,8 @@ pub const SYNC_START_INVALID: u32 = 7;
 pub const TENSOR_TIMEOUT: u32 = 8;
 /// The orchestration failed the run.
 pub const EXPLICIT_FATAL: u32 = 9;
+/// Scopes are nested too deeply, or too many are open.
+pub const SCOPES_FULL: u32 = 10;
 /// The map of regions is full.
 pub const REGIONS_FULL: u32 = 11;
 /// No progress for the length of the timeout; the sub-class says of what kind.

@@ -1,8 +1,8 @@
 //! host_build_graph: the orchestration runs on the host, inside bind, and the device only schedules.
 //!
 //! The graph is the one that tensormap_and_ringbuffer fills on the device. Here it is filled in an arena of the host's
-//! memory with the addresses that hold on the device, sealed, and uploaded as far as it is used. So tasks start with
-//! nothing to wait for but each other.
+//! memory with the addresses that hold on the device, and uploaded as far as it is used. So tasks start with nothing to
+//! wait for but each other.
 
 use simpler_kernel_abi::SimplerTensor;
 use simpler_platform::{DeviceAddr, HostObject, Platform, PlatformError};
@@ -31,7 +31,7 @@ impl HostGraph {
             layout,
             arena: HostArena::without_heap(layout),
             objects: ObjectTable::default(),
-            builder: Builder::new(),
+            builder: Builder::ahead(),
             arguments: Vec::new(),
         }
     }
@@ -62,7 +62,7 @@ impl HostGraph {
         let graph = self.arena.graph_for(device.0);
         graph.forget_failure();
         graph.reset();
-        self.builder.clear();
+        self.builder.clear(&graph);
         let mut orchestration = Orchestration {
             graph,
             drain: &Later(runtime),
@@ -75,7 +75,6 @@ impl HostGraph {
             scopes: None,
         };
         object.call(&mut orchestration, &args);
-        graph.seal();
         match graph.control().orchestrator_error.get() {
             Some(failure) => Err(GraphError { code: failure.code, text: failure.text }),
             None => Ok(()),
@@ -91,7 +90,8 @@ impl HostGraph {
         platform: &dyn Platform,
         device: DeviceAddr,
     ) -> Result<(), PlatformError> {
-        for part in self.layout.built_parts(self.builder.used()) {
+        let ready = self.arena.graph_for(device.0).hand_over();
+        for part in self.layout.built_parts(ready, self.builder.used()) {
             if !part.is_empty() {
                 let to = DeviceAddr(device.0 + part.start as u64);
                 platform.copy_to_device(to, self.arena.bytes(part))?;

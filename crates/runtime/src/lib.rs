@@ -55,7 +55,7 @@ mod sync;
 pub use call_config::CallConfig;
 #[cfg(not(loom))]
 pub use clock_anchor::take as take_clock_anchor;
-pub use graph::Limits;
+pub use graph::{Limits, RINGS, RingLimits};
 pub use hid::hid;
 #[cfg(not(loom))]
 pub use image::{CallableImage, KernelImage};

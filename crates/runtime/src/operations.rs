@@ -18,7 +18,8 @@ use simpler_log_abi::Level;
 use crate::code;
 use crate::graph::builder::{NewTask, TaskArg};
 use crate::graph::fan::{PLACES, TaskKernels};
-use crate::graph::{GraphError, Shape};
+use crate::graph::gathering::GATHERED_MAX;
+use crate::graph::{GraphError, Shape, TaskId};
 
 /// Longest text of `report_fatal`, as the header promises.
 const FATAL_TEXT_BYTES: usize = 255;
@@ -70,7 +71,11 @@ pub(crate) trait Operations {
     /// Gives the memory back.
     fn return_arguments(&mut self, arguments: Vec<TaskArg>);
     /// Adds a task; the value is its id.
-    fn submit(&mut self, task: CheckedTask<'_>) -> Result<u32, GraphError>;
+    fn submit(&mut self, task: CheckedTask<'_>) -> Result<TaskId, GraphError>;
+    /// Opens a scope in the innermost open one.
+    fn begin_scope(&mut self) -> Result<(), GraphError>;
+    /// Ends the innermost open scope.
+    fn end_scope(&mut self) -> Result<(), GraphError>;
     /// Waits until no task so far writes any of a checked view, nor, `and_reads`, reads it.
     fn settle(&mut self, tensor: &SimplerTensor, and_reads: bool) -> Result<(), GraphError>;
     /// Copies from device memory; what is there was settled.
@@ -103,6 +108,8 @@ pub(crate) const fn table<O: Operations>() -> SimplerOrchestrationApi {
         alloc_tensors: alloc_tensors::<O>,
         get_tensor_data: get_tensor_data::<O>,
         set_tensor_data: set_tensor_data::<O>,
+        scope_begin: scope_begin::<O>,
+        scope_end: scope_end::<O>,
     }
 }
 
@@ -200,6 +207,18 @@ unsafe extern "C" fn set_tensor_data<O: Operations>(
     unsafe { guarded(run, name, -(code::EXPLICIT_FATAL as i32), |operations| status(operations, write)) }
 }
 
+unsafe extern "C" fn scope_begin<O: Operations>(run: *mut SimplerRun) -> i32 {
+    let otherwise = -(code::EXPLICIT_FATAL as i32);
+    // SAFETY: the header: all calls come from the entry, one at a time.
+    unsafe { guarded(run, "scope_begin", otherwise, |operations| status(operations, O::begin_scope)) }
+}
+
+unsafe extern "C" fn scope_end<O: Operations>(run: *mut SimplerRun) -> i32 {
+    let otherwise = -(code::EXPLICIT_FATAL as i32);
+    // SAFETY: the header: all calls come from the entry, one at a time.
+    unsafe { guarded(run, "scope_end", otherwise, |operations| status(operations, O::end_scope)) }
+}
+
 /// A view of which so many bytes can be copied.
 fn checked_view<'a>(
     name: &str,
@@ -273,7 +292,7 @@ unsafe fn submit_checked<O: Operations>(
 /// Calls `submit` with memory for arguments; an error fails the run.
 fn with_arguments<O: Operations>(
     operations: Option<&mut O>,
-    submit: impl FnOnce(&mut O, &mut Vec<TaskArg>) -> Result<u32, GraphError>,
+    submit: impl FnOnce(&mut O, &mut Vec<TaskArg>) -> Result<TaskId, GraphError>,
 ) -> i64 {
     let id = or_fail(operations, |operations| {
         let mut arguments = operations.take_arguments();
@@ -282,7 +301,7 @@ fn with_arguments<O: Operations>(
         operations.return_arguments(arguments);
         result
     });
-    id.map_or_else(|code| -i64::from(code), i64::from)
+    id.map_or_else(|code| -i64::from(code), |id| id.raw().cast_signed())
 }
 
 fn check_and_submit<O: Operations>(
@@ -291,7 +310,7 @@ fn check_and_submit<O: Operations>(
     task: Option<&SimplerTask>,
     arguments: &mut Vec<TaskArg>,
     check: impl Fn(&O, &SimplerTask) -> Checked,
-) -> Result<u32, GraphError> {
+) -> Result<TaskId, GraphError> {
     let task = task.ok_or_else(|| invalid(format_args!("{name}: the task is null")))?;
     if task.struct_size as usize != size_of::<SimplerTask>() {
         return Err(invalid(format_args!(
@@ -430,6 +449,7 @@ fn checked_kernels<O: Operations>(operations: &O, task: &SimplerTask) -> Checked
         Shape::Aiv => (operations.core_count(CoreKind::Aiv), "AIVs"),
         Shape::Mix => (operations.core_count(CoreKind::Aic), "clusters"),
     };
+    let units = units.min(GATHERED_MAX);
     if attrs.bits() & TASK_SYNC_START != 0 && blocks > units {
         let text = format!("submit_task: {blocks} blocks cannot start together on {units} {what}");
         return Err(GraphError { code: code::SYNC_START_INVALID, text });
@@ -586,8 +606,14 @@ mod tests {
             panic!("take_arguments")
         }
         fn return_arguments(&mut self, _: Vec<TaskArg>) {}
-        fn submit(&mut self, _: CheckedTask<'_>) -> Result<u32, GraphError> {
+        fn submit(&mut self, _: CheckedTask<'_>) -> Result<TaskId, GraphError> {
             panic!("submit")
+        }
+        fn begin_scope(&mut self) -> Result<(), GraphError> {
+            panic!("begin_scope")
+        }
+        fn end_scope(&mut self) -> Result<(), GraphError> {
+            panic!("end_scope")
         }
         fn settle(&mut self, _: &SimplerTensor, _: bool) -> Result<(), GraphError> {
             panic!("settle")

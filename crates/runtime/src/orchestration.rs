@@ -12,10 +12,10 @@ use simpler_platform::{DeviceAddr, LoadedObject, Platform, PlatformError, Profil
 use simpler_swimlane::{OrchPhase, PhaseNames, SimplerPhaseRecorder, Writer};
 
 use crate::code;
-use crate::graph::arena::Graph;
+use crate::graph::arena::{Awaited, Graph};
 use crate::graph::builder::{Builder, TaskArg};
 use crate::graph::fan::TaskKernels;
-use crate::graph::{GraphError, Shape};
+use crate::graph::{GraphError, Shape, TaskId};
 use crate::log_binding::bind_log;
 use crate::operations::{self, CheckedTask, Operations, invalid};
 use crate::run::ChipRuntime;
@@ -145,6 +145,11 @@ impl LoadedOrchestration {
             let text = format!("{}: the orchestration returned {returned}", orchestration.callable.name);
             orchestration.fail(GraphError { code: code::EXPLICIT_FATAL, text });
         }
+        let open = orchestration.builder.depth();
+        if open != 0 && !orchestration.is_fatal() {
+            let name = &orchestration.callable.name;
+            orchestration.fail(invalid(format_args!("{name}: the orchestration left {open} scopes open")));
+        }
     }
 }
 
@@ -154,8 +159,8 @@ pub(crate) trait Drain {
     fn ready(&self, graph: &Graph<'_>, shape: Shape);
     /// The run has failed.
     fn failed(&self);
-    /// Waits until a task has completed.
-    fn wait_for(&self, graph: &Graph<'_>, task: u32) -> Result<(), GraphError>;
+    /// Waits until something has come.
+    fn wait_for(&self, graph: &Graph<'_>, awaited: Awaited) -> Result<(), GraphError>;
     /// Copies from device memory that nobody writes.
     fn read(&self, addr: u64, to: &mut [u8]) -> Result<(), GraphError>;
     /// Copies to device memory that nobody uses.
@@ -180,12 +185,14 @@ impl Later<'_> {
 impl Drain for Later<'_> {
     fn ready(&self, _: &Graph<'_>, _: Shape) {}
     fn failed(&self) {}
-    fn wait_for(&self, graph: &Graph<'_>, task: u32) -> Result<(), GraphError> {
-        if graph.tasks.is_complete(task) {
-            return Ok(());
-        }
+    fn wait_for(&self, graph: &Graph<'_>, awaited: Awaited) -> Result<(), GraphError> {
+        let waits_for = match awaited {
+            _ if awaited.has_come(graph) => return Ok(()),
+            Awaited::Task(task) => format!("task {} uses the tensor", graph.task_in(task)),
+            Awaited::Scope(_) => "the tasks of a scope that has ended are not done".to_owned(),
+        };
         Err(invalid(format_args!(
-            "task {task} uses the tensor, and host_build_graph starts no task before the orchestration has ended"
+            "{waits_for}, and host_build_graph starts no task before the orchestration has ended"
         )))
     }
     fn read(&self, addr: u64, to: &mut [u8]) -> Result<(), GraphError> {
@@ -219,11 +226,11 @@ pub(crate) struct SubmitTrack<'a> {
 }
 
 impl SubmitTrack<'_> {
-    fn submitted(&mut self, task: u32, start: u64) {
+    fn submitted(&mut self, task: TaskId, start: u64) {
         let (end, submit_idx) = ((self.cycles)(), self.submits);
         self.submits += 1;
         // What is lost was counted in the pool.
-        self.writer.append(OrchPhase { start, end, task_id: task.into(), submit_idx, reserved: 0 });
+        self.writer.append(OrchPhase { start, end, task_id: task.raw(), submit_idx, reserved: 0 });
     }
 }
 
@@ -247,15 +254,18 @@ impl Operations for Orchestration<'_> {
         *self.arguments = arguments;
     }
 
-    fn submit(&mut self, task: CheckedTask<'_>) -> Result<u32, GraphError> {
+    fn submit(&mut self, task: CheckedTask<'_>) -> Result<TaskId, GraphError> {
         if self.failed {
             return Err(invalid("submit_task: the run has failed"));
         }
+        let Self { graph, drain, .. } = *self;
         let start = self.submits.as_ref().map_or(0, |track| (track.cycles)());
         let values = task.kernels.map(|kernel| kernel.map(|kernel| self.callable.kernels[kernel].value));
-        let submitted = self.builder.submit(&self.graph, &mut task.into_new(TaskKernels::new(values)))?;
+        let mut new = task.into_new(TaskKernels::new(values));
+        let submitted =
+            self.builder.submit(&graph, &mut new, &|scope| drain.wait_for(&graph, Awaited::Scope(scope)))?;
         if let Some(shape) = submitted.ready {
-            self.drain.ready(&self.graph, shape);
+            drain.ready(&graph, shape);
         }
         if let Some(track) = &mut self.submits {
             track.submitted(submitted.task, start);
@@ -268,12 +278,21 @@ impl Operations for Orchestration<'_> {
             return Err(invalid("the run has failed"));
         }
         let mut result = Ok(());
-        self.builder.using(tensor, and_reads, &mut |task| {
+        self.builder.using(&self.graph, tensor, and_reads, &mut |task| {
             if result.is_ok() {
-                result = self.drain.wait_for(&self.graph, task);
+                result = self.drain.wait_for(&self.graph, Awaited::Task(task));
             }
         });
         result
+    }
+
+    fn begin_scope(&mut self) -> Result<(), GraphError> {
+        let Self { graph, drain, .. } = *self;
+        self.builder.begin_scope(&graph, &|scope| drain.wait_for(&graph, Awaited::Scope(scope)))
+    }
+
+    fn end_scope(&mut self) -> Result<(), GraphError> {
+        self.builder.end_scope(&self.graph)
     }
 
     fn read_memory(&self, addr: u64, to: &mut [u8]) -> Result<(), GraphError> {

@@ -4,6 +4,7 @@
 //! their memory and their dependencies are the run's own; a task's *stage* is the length of the longest chain of
 //! dependencies before it, and the tasks of one stage may run in any order.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -20,7 +21,7 @@ use crate::graph::arena::{ArenaLayout, Graph};
 use crate::graph::builder::{Builder, TaskArg};
 use crate::graph::fan::{PLACES, TaskKernels};
 use crate::graph::host_arena::HostArena;
-use crate::graph::{GraphError, Limits};
+use crate::graph::{GraphError, Limits, TaskId};
 use crate::log_binding::bind_log;
 use crate::operations::{self, CheckedTask, Operations, invalid};
 use crate::orchestration::CORES_PER_CLUSTER;
@@ -37,10 +38,11 @@ pub struct RecordedTask {
     pub tensors: Vec<SimplerTensor>,
     /// The scalars.
     pub scalars: Vec<u64>,
-    /// The tasks that it depends on, each once.
-    pub predecessors: Vec<u32>,
+    /// The tasks that it depends on, each once, by index in the recording.
+    pub predecessors: Vec<usize>,
     /// Longest chain of dependencies before it.
     pub stage: usize,
+    slot: u32,
 }
 
 /// A callable's objects, opened in this process.
@@ -99,11 +101,13 @@ impl HostCallable {
             callable: self,
             clusters: profile.clusters as u32,
             graph: memory.graph(),
-            builder: Builder::new(),
+            builder: Builder::ahead(),
             arguments: Vec::new(),
             tasks: Vec::new(),
+            in_slot: HashMap::new(),
             failure: None,
         };
+        recorder.builder.clear(&recorder.graph);
         let args = SimplerChipArgs {
             tensors: tensors.as_ptr(),
             scalars: scalars.as_ptr(),
@@ -179,8 +183,13 @@ impl Recording {
     /// The arguments of a block of a task, as its kernels receive them; they live as long as the recording.
     pub fn kernel_args(&self, task: usize, block: u32) -> SimplerKernelArgs {
         let graph = self.memory.graph();
-        graph.kernel_args(&graph.tasks.slots[task].work(), block)
+        graph.kernel_args(&graph.tasks.slot(self.tasks[task].slot).work(), block)
     }
+}
+
+/// Whoever waits for a scope waits for ever. A builder of graphs that run later asks for none.
+fn nothing_runs(_: u32) -> Result<(), GraphError> {
+    Err(invalid("nothing runs yet"))
 }
 
 /// What stands behind the recording table.
@@ -191,6 +200,8 @@ struct Recorder<'a> {
     builder: Builder,
     arguments: Vec<TaskArg>,
     tasks: Vec<RecordedTask>,
+    /// The index of each task by its slot.
+    in_slot: HashMap<u32, usize>,
     failure: Option<GraphError>,
 }
 
@@ -207,14 +218,17 @@ impl Operations for Recorder<'_> {
         self.arguments = arguments;
     }
 
-    fn submit(&mut self, task: CheckedTask<'_>) -> Result<u32, GraphError> {
+    fn submit(&mut self, task: CheckedTask<'_>) -> Result<TaskId, GraphError> {
         let CheckedTask { kernels, blocks, .. } = task;
         let values = TaskKernels::new(kernels.map(|kernel| kernel.map(|kernel| kernel as u64)));
         let scalars = task.scalars.to_vec();
         let mut new = task.into_new(values);
-        let submitted = self.builder.submit(&self.graph, &mut new)?;
-        let predecessors = self.builder.predecessors().to_vec();
-        let before = predecessors.iter().map(|before| self.tasks[*before as usize].stage + 1).max();
+        let submitted = self.builder.submit(&self.graph, &mut new, &nothing_runs)?;
+        let slot = self.graph.slot_of(submitted.task);
+        self.in_slot.insert(slot, self.tasks.len());
+        let predecessors: Vec<_> =
+            self.builder.predecessors().iter().map(|slot| self.in_slot[slot]).collect();
+        let before = predecessors.iter().map(|before| self.tasks[*before].stage + 1).max();
         self.tasks.push(RecordedTask {
             kernels,
             blocks,
@@ -222,21 +236,33 @@ impl Operations for Recorder<'_> {
             scalars,
             predecessors,
             stage: before.unwrap_or(0),
+            slot,
         });
         Ok(submitted.task)
     }
 
     fn settle(&mut self, tensor: &SimplerTensor, and_reads: bool) -> Result<(), GraphError> {
         let mut used = None;
-        self.builder.using(tensor, and_reads, &mut |task| {
+        self.builder.using(&self.graph, tensor, and_reads, &mut |task| {
             if !self.graph.tasks.is_complete(task) {
                 used = Some(task);
             }
         });
         match used {
             None => Ok(()),
-            Some(task) => Err(invalid(format_args!("task {task} uses the tensor, and nothing runs yet"))),
+            Some(task) => {
+                let task = self.graph.task_in(task);
+                Err(invalid(format_args!("task {task} uses the tensor, and nothing runs yet")))
+            }
         }
+    }
+
+    fn begin_scope(&mut self) -> Result<(), GraphError> {
+        self.builder.begin_scope(&self.graph, &nothing_runs)
+    }
+
+    fn end_scope(&mut self) -> Result<(), GraphError> {
+        self.builder.end_scope(&self.graph)
     }
 
     fn read_memory(&self, addr: u64, to: &mut [u8]) -> Result<(), GraphError> {

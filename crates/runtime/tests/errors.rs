@@ -7,7 +7,9 @@ mod support;
 use std::time::{Duration, Instant};
 
 use simpler_kernel_abi::{ArgUse, CoreKind, SimplerTensor};
-use simpler_runtime::{CallableImage, ChipArg, ChipRuntime, Limits, RunArgs, RunError, RuntimeConfig};
+use simpler_runtime::{
+    CallableImage, ChipArg, ChipRuntime, Limits, RingLimits, RunArgs, RunError, RuntimeConfig,
+};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 use support::*;
 
@@ -288,13 +290,13 @@ fn arguments_that_bind_cannot_stage_are_code_5() {
 
 #[test]
 fn a_limit_that_is_hit_is_named() {
-    let limits = Limits { window: 64, heap_bytes: 64 << 10, argument_bytes: 1 << 20, edges: 1 << 10 };
-    let with = |limits| chip(RuntimeConfig { limits, ..RuntimeConfig::default() });
+    let limits = RingLimits { window: 64, heap_bytes: 64 << 10, argument_bytes: 1 << 20, edges: 1 << 10 };
+    let with = |limits| chip(RuntimeConfig { limits: Limits::each(limits), ..RuntimeConfig::default() });
     let full = [
-        (with(limits), 20, 65, -3, "at most 64 tasks"),
+        (with(limits), 20, 65, -1, "ring 0: the task window is full: it has 64 tasks"),
         (with(limits), 21, 17, -2, "of 65536 are in use"),
-        (with(Limits { argument_bytes: 4096, ..limits }), 20, 64, -3, "4096 bytes"),
-        (with(Limits { edges: 32, ..limits }), 22, 300, -4, "at most 32 dependencies"),
+        (with(RingLimits { argument_bytes: 4096, ..limits }), 20, 64, -1, "4096 bytes"),
+        (with(RingLimits { edges: 32, ..limits }), 22, 300, -4, "it has 32 dependencies"),
     ];
     for (chip, number, count, code, words) in full {
         let error = fault(&chip, number, count);

@@ -1,16 +1,19 @@
-//! The lock-free parts of the graph under every schedule: fan-out against completion, and the ready queue.
+//! The lock-free parts of the graph under every schedule: fan-out against completion, the ready queue, how tasks gather,
+//! and scopes.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p simpler-runtime --release --test loom`
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
+use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use simpler_device_phase::TaskAttrs;
 use simpler_runtime::graph::fan::{Edge, TaskKernels, TaskSlot, TaskWork, Tasks};
-use simpler_runtime::graph::gathering::Gathering;
+use simpler_runtime::graph::gathering::{Gathering, Round};
 use simpler_runtime::graph::ready::{ReadyCell, ReadyCursor, ReadyQueue};
+use simpler_runtime::graph::scope::{ROOT, ScopeRecord, Scopes};
 
 /// Where `LOOM_MAX_PREEMPTIONS` does not say otherwise.
 const PREEMPTIONS: usize = 2;
@@ -52,6 +55,7 @@ impl Graph {
             attrs: TaskAttrs::default(),
             predicate: 0,
             blocks: 1,
+            scope: ROOT,
         }
     }
 
@@ -75,8 +79,8 @@ fn a_successor_is_ready_exactly_once_whenever_its_predecessors_complete() {
     model(|| {
         // Tasks 0 and 1 complete on threads of their own while task 2, which needs both, is linked.
         let graph = Arc::new(Graph::new(3, 2));
-        graph.tasks().slot(0).prepare(&Graph::work(0), 0);
-        graph.tasks().slot(1).prepare(&Graph::work(1), 0);
+        graph.tasks().slot(0).prepare(0, &Graph::work(0), 0);
+        graph.tasks().slot(1).prepare(0, &Graph::work(1), 0);
         let threads: Vec<_> = (0..2)
             .map(|task| {
                 let graph = graph.clone();
@@ -86,7 +90,7 @@ fn a_successor_is_ready_exactly_once_whenever_its_predecessors_complete() {
                 })
             })
             .collect();
-        graph.tasks().slot(2).prepare(&Graph::work(2), 2);
+        graph.tasks().slot(2).prepare(0, &Graph::work(2), 2);
         let (mut met, mut edge) = (1, 0);
         for predecessor in 0..2 {
             if graph.tasks().link(predecessor, edge, 2) {
@@ -110,14 +114,14 @@ fn every_successor_in_a_list_is_counted_down_once() {
     model(|| {
         // Task 0 completes while tasks 1 and 2 are hung onto its list.
         let graph = Arc::new(Graph::new(3, 2));
-        graph.tasks().slot(0).prepare(&Graph::work(0), 0);
+        graph.tasks().slot(0).prepare(0, &Graph::work(0), 0);
         let completer = {
             let graph = graph.clone();
             thread::spawn(move || graph.run_and_complete(0))
         };
         let mut edge = 0;
         for task in 1..3 {
-            graph.tasks().slot(task).prepare(&Graph::work(task), 1);
+            graph.tasks().slot(task).prepare(0, &Graph::work(task), 1);
             let linked = graph.tasks().link(0, edge, task);
             edge += u32::from(linked);
             if graph.tasks().slot(task).arrive(if linked { 1 } else { 2 }) {
@@ -135,7 +139,7 @@ fn every_successor_in_a_list_is_counted_down_once() {
 fn the_last_part_to_finish_completes_the_task_and_has_seen_the_others() {
     model(|| {
         let slot = Arc::new(TaskSlot::new());
-        slot.prepare(&TaskWork { blocks: 3, ..Graph::work(0) }, 0);
+        slot.prepare(0, &TaskWork { blocks: 3, ..Graph::work(0) }, 0);
         let outputs: Arc<Vec<_>> = Arc::new((0..3).map(|_| AtomicU32::new(0)).collect());
         let part = |slot: &TaskSlot, outputs: &[AtomicU32], part: usize| {
             outputs[part].store(1, Ordering::Relaxed);
@@ -159,48 +163,55 @@ fn the_last_part_to_finish_completes_the_task_and_has_seen_the_others() {
     });
 }
 
-/// Two schedulers with one core each, and two tasks, one of one block and one of two that start together.
+/// Two schedulers with one core each, and two tasks, one of one block and one of two that start together, one after the
+/// other in the same slot.
 struct Meetings {
     gathering: Gathering,
     /// Tasks that began to gather.
     begun: AtomicU32,
-    /// Per task the blocks that were started, by bit, and whether it was given what makes it startable.
+    /// Per task the blocks that were started, by bit.
     started: Vec<AtomicU32>,
-    prepared: Vec<AtomicU32>,
+    /// The slot: which task it is.
+    slot: AtomicU32,
 }
 
 impl Meetings {
     const BLOCKS: [u32; 2] = [1, 2];
+    const SLOT: u32 = 5;
 
     /// One look of a scheduler that holds `held` of a task; whether everything was started.
     fn turn(&self, held: &mut Option<(u32, u32)>) -> bool {
-        if self.gathering.state().is_none() && self.gathering.open() {
+        if let Some(opening) = self.gathering.open() {
             let task = self.begun.load(Ordering::Relaxed);
             let Some(blocks) = Self::BLOCKS.get(task as usize) else {
-                self.gathering.close();
+                self.gathering.close(opening);
                 return true;
             };
             // Relaxed on purpose: only who has the gathering may begin, and it must pass this on.
             self.begun.store(task + 1, Ordering::Relaxed);
-            self.prepared[task as usize].store(1, Ordering::Relaxed);
-            self.gathering.begin(task, *blocks);
+            self.slot.store(task, Ordering::Relaxed);
+            self.gathering.begin(opening, Self::SLOT, *blocks);
         }
-        let Some((task, _)) = self.gathering.state() else { return false };
-        if held.is_none()
-            && let Some(blocks) = self.gathering.claim(task, 1)
-        {
-            assert_eq!(blocks.len(), 1, "as many as there are cores");
-            assert_eq!(self.prepared[task as usize].load(Ordering::Relaxed), 1);
-            *held = Some((task, blocks.start));
+        let Some(round) = self.gathering.round() else { return false };
+        assert_eq!(round.task, Self::SLOT);
+        if held.is_none() {
+            // The task's facts are read before a block is claimed.
+            let task = self.slot.load(Ordering::Relaxed);
+            if let Some(blocks) = self.gathering.claim(round, 1) {
+                assert_eq!(blocks.len(), 1, "as many as there are cores");
+                assert!(blocks.start < Self::BLOCKS[task as usize], "a block of the task that was looked at");
+                *held = Some((task, blocks.start));
+            }
         }
         if let Some((of, block)) = *held
-            && self.gathering.state().is_some_and(|(_, unclaimed)| unclaimed == 0)
+            && self.gathering.round().is_some_and(|round| round.unclaimed == 0)
         {
-            assert_eq!(self.gathering.state(), Some((of, 0)), "what is held is for the task that gathers");
+            let now = self.slot.load(Ordering::Relaxed);
+            assert_eq!(now, of, "what is held is for the task that gathers");
             let before = self.started[of as usize].fetch_add(1 << block, Ordering::Relaxed);
             assert_eq!(before >> block & 1, 0, "block {block} of task {of} twice");
             *held = None;
-            self.gathering.dispatched(1);
+            self.gathering.dispatched(round, 1);
         }
         false
     }
@@ -214,7 +225,7 @@ fn tasks_gather_one_after_the_other_and_each_block_has_a_core() {
             gathering: Gathering::new(),
             begun: AtomicU32::new(0),
             started: words(),
-            prepared: words(),
+            slot: AtomicU32::new(0),
         });
         let work = |meetings: &Meetings| {
             let mut held = None;
@@ -242,26 +253,30 @@ fn a_task_that_is_called_off_starts_as_a_whole_or_not_at_all() {
     model(|| {
         let gathering = Arc::new(Gathering::new());
         let started = Arc::new(AtomicU32::new(0));
-        assert!(gathering.open());
-        gathering.begin(3, 2);
-        let start = |gathering: &Gathering, started: &AtomicU32, block: u32| {
+        let opening = gathering.open().unwrap();
+        gathering.begin(opening, 3, 2);
+        let round = gathering.round().unwrap();
+        assert_eq!((round.task, round.unclaimed), (3, 2));
+        let start = move |gathering: &Gathering, started: &AtomicU32, block: u32| {
             started.fetch_add(1 << block, Ordering::Relaxed);
-            gathering.dispatched(1);
+            gathering.dispatched(round, 1);
         };
         let leaving = {
             let (gathering, started) = (gathering.clone(), started.clone());
             thread::spawn(move || {
-                let Some(held) = gathering.claim(3, 1) else { return };
-                if !gathering.call_off(3) {
+                let Some(held) = gathering.claim(round, 1) else { return };
+                if !gathering.call_off(round) {
                     start(&gathering, &started, held.start);
                 }
             })
         };
-        if let Some(held) = gathering.claim(3, 1) {
+        if let Some(held) = gathering.claim(round, 1) {
             // It stays, until its task is complete or gone.
             loop {
-                match gathering.state() {
-                    Some((3, 0)) => break start(&gathering, &started, held.start),
+                match gathering.round() {
+                    Some(Round { task: 3, unclaimed: 0, .. }) => {
+                        break start(&gathering, &started, held.start);
+                    }
                     Some(_) => thread::yield_now(),
                     None => break,
                 }
@@ -269,6 +284,52 @@ fn a_task_that_is_called_off_starts_as_a_whole_or_not_at_all() {
         }
         leaving.join().unwrap();
         assert!([0, 0b11].contains(&started.load(Ordering::Relaxed)));
+    });
+}
+
+/// An outer scope with one task and an inner one with two. Each task's memory is used by whoever runs it, and by the
+/// orchestrator again once the scope is drained.
+#[test]
+fn what_a_drained_scope_held_belongs_to_the_orchestrator() {
+    model(|| {
+        const OUTER: u32 = 1;
+        const INNER: u32 = 2;
+        let records: Arc<Vec<_>> = Arc::new((0..2).map(|_| ScopeRecord::new()).collect());
+        let memory: Arc<Vec<_>> = Arc::new((0..3).map(|_| UnsafeCell::new(0_u32)).collect());
+        let scopes = Scopes { records: &records };
+        scopes.open(OUTER, ROOT);
+        scopes.open(INNER, OUTER);
+        let tasks = [vec![(0, INNER)], vec![(1, INNER), (2, OUTER)]];
+        let schedulers: Vec<_> = tasks
+            .into_iter()
+            .map(|tasks| {
+                let (records, memory) = (records.clone(), memory.clone());
+                thread::spawn(move || {
+                    for (task, scope) in tasks {
+                        // SAFETY: loom checks that nobody else touches it.
+                        memory[task].with_mut(|memory| unsafe { *memory += 1 });
+                        Scopes { records: &records }.leave(scope);
+                    }
+                })
+            })
+            .collect();
+        scopes.close(INNER, 2);
+        if scopes.is_drained(INNER) {
+            // SAFETY: loom checks that nobody else touches it.
+            memory[..2].iter().for_each(|memory| memory.with_mut(|memory| unsafe { *memory += 10 }));
+            // The record is free.
+            scopes.open(INNER, ROOT);
+        }
+        // The inner scope and a task.
+        scopes.close(OUTER, 2);
+        if scopes.is_drained(OUTER) {
+            // SAFETY: as above.
+            memory.iter().for_each(|memory| memory.with_mut(|memory| unsafe { *memory += 100 }));
+        }
+        for scheduler in schedulers {
+            scheduler.join().unwrap();
+        }
+        assert!(scopes.is_drained(OUTER), "all is done and nobody waits for ever");
     });
 }
 

@@ -10,8 +10,10 @@ use std::sync::OnceLock;
 
 use proptest::prelude::*;
 use simpler_kernel_abi::{ArgUse, CoreKind};
+use simpler_runtime::graph::TaskId;
 use simpler_runtime::graph::regions::{Region, Regions};
-use simpler_runtime::{CallableId, ChipRuntime, RunArgs};
+use simpler_runtime::{CallableId, ChipRuntime, GraphRuntime, RingLimits, RunArgs, RuntimeConfig};
+use simpler_sim_npu::{SimNpu, SimOptions};
 use support::*;
 
 /// Bytes of the oracle's buffers.
@@ -54,11 +56,15 @@ proptest! {
             let (mut map_says, mut bytes_say) = (BTreeSet::new(), BTreeSet::new());
             for Access { base, start, end, write } in accesses {
                 let region = Region { base: *base, start: *start, end: *end };
-                let mut depend = |on| { map_says.insert(on); };
+                let mut depend = |on: TaskId| {
+                    map_says.insert(on.local());
+                    true
+                };
+                let id = TaskId::new(0, task);
                 if *write {
-                    map.write(region, task, &mut depend).unwrap();
+                    map.write(region, id, &mut depend).unwrap();
                 } else {
-                    map.read(region, task, &mut depend).unwrap();
+                    map.read(region, id, &mut depend).unwrap();
                 }
                 for byte in &mut bytes[(base / 4096 - 1) as usize][*start as usize..*end as usize] {
                     bytes_say.extend(byte.writer);
@@ -84,7 +90,8 @@ proptest! {
         map.clear();
         for task in 0..3 {
             let region = Region { base: 4096, start: 0, end: BYTES };
-            map.read(region, task, &mut |on| panic!("task {on} of a run that was forgotten")).unwrap();
+            let mut forgotten = |on| panic!("task {on} of a run that was forgotten");
+            map.read(region, TaskId::new(0, task), &mut forgotten).unwrap();
         }
     }
 }
@@ -94,26 +101,60 @@ proptest! {
 fn a_reused_buffer_does_not_collect_dependencies() {
     let mut map = Regions::new();
     let mut task = 0;
+    let mut next = || {
+        task += 1;
+        TaskId::new(0, task)
+    };
     for _ in 0..1000 {
         for slice in 0..4 {
-            let mut count = 0;
-            map.write(Region { base: 8, start: slice * 4, end: slice * 4 + 4 }, task, &mut |_| count += 1)
-                .unwrap();
+            let (task, mut count) = (next(), 0);
+            let region = Region { base: 8, start: slice * 4, end: slice * 4 + 4 };
+            let mut depend = |_| {
+                count += 1;
+                true
+            };
+            map.write(region, task, &mut depend).unwrap();
             assert!(count <= 5, "task {task} waits for {count}: its former writer and four readers");
-            task += 1;
         }
         for _ in 0..4 {
-            let mut count = 0;
-            map.read(Region { base: 8, start: 0, end: 16 }, task, &mut |_| count += 1).unwrap();
+            let (task, mut count) = (next(), 0);
+            let mut depend = |_| {
+                count += 1;
+                true
+            };
+            map.read(Region { base: 8, start: 0, end: 16 }, task, &mut depend).unwrap();
             assert_eq!(count, 4, "task {task} waits for the four writers");
-            task += 1;
         }
     }
 }
 
+/// What tasks that are done have left behind goes when it is swept, and only that.
+#[test]
+fn a_sweep_leaves_the_tasks_that_are_there() {
+    let mut map = Regions::new();
+    let whole = |buffer| Region { base: 4096 * (buffer + 1), start: 0, end: 64 };
+    let room = map.room();
+    for task in 0..1000_u32 {
+        let mut none = |on| panic!("task {task} waits for task {on}");
+        map.write(whole(u64::from(task)), TaskId::new(1, task), &mut none).unwrap();
+    }
+    assert_eq!(map.room(), room - 1000);
+    map.sweep(|task| task.local() >= 990);
+    assert_eq!(map.room(), room - 10);
+    for task in 0..1000_u32 {
+        let mut on = Vec::new();
+        map.using(whole(u64::from(task)), true, &mut |user| on.push(user));
+        let expected = if task < 990 { vec![] } else { vec![TaskId::new(1, task)] };
+        assert_eq!(on, expected, "buffer {task}");
+    }
+    map.sweep(|_| false);
+    assert_eq!(map.room(), room);
+}
+
 /// Scalars: a word a task: kernel kind, use of the output, for each of two inputs and the output a buffer, a first
 /// element and a count, and a shape. A shape of several parts, which run in any order, is for a task whose output does
-/// not overlap what it reads; any other task is one part. Tasks without kernels and skipped ones come in between.
+/// not overlap what it reads; any other task is one part. Tasks without kernels and skipped ones come in between, and so
+/// do the ends and beginnings of scopes, each of which gets two words or scopes of its own at most.
 const RANDOM: &str = r#"
 #include "submit.h"
 static SimplerTensor slice(const SimplerChipArgs *args, uint64_t bits) {
@@ -125,8 +166,19 @@ static int apart(const SimplerTensor *a, const SimplerTensor *b) {
 }
 int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
     SimplerTensor no = args->tensors[2];
+    uint32_t depth = 0, used[7] = {0};
     for (uint32_t i = 0; i < args->scalar_count; i++) {
-        uint64_t word = args->scalars[i], shape = (word >> 35) & 15;
+        uint64_t word = args->scalars[i], shape = (word >> 35) & 15, scope = (word >> 60) & 3;
+        while (depth > 0 && (scope == 0 || used[depth] == 2)) {
+            if (api->scope_end(run) < 0) return 4;
+            used[--depth]++;
+            scope = 2;
+        }
+        if (depth < 6 && (scope == 1 || (depth == 0 && scope == 3))) {
+            if (api->scope_begin(run) < 0) return 5;
+            used[++depth] = 0;
+        }
+        used[depth]++;
         SimplerTensor a = slice(args, word >> 2), b = slice(args, word >> 13), out = slice(args, word >> 24);
         SimplerTaskArg list[] = {{&a, SIMPLER_INPUT}, {&b, SIMPLER_INPUT},
                                  {&out, word & 2 ? SIMPLER_INOUT : SIMPLER_OUTPUT_EXISTING}, {&no, SIMPLER_INPUT}};
@@ -154,6 +206,7 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
         }
         if (api->submit_task(run, &task) < 0) return 1;
     }
+    for (; depth > 0; depth--) api->scope_end(run);
     return 0;
 }
 "#;
@@ -205,7 +258,24 @@ fn shared_chips() -> &'static [(ChipRuntime, CallableId)] {
             parts.map(|(kind, role, roles)| (format!("mix_{kind:?}_{role}_{roles}"), kind, mix(role, roles)));
         let kernels: Vec<_> = texts.iter().map(|(name, kind, text)| (&**name, *kind, &**text)).collect();
         let image = image("random", RANDOM, &kernels);
-        small_chips().map(|chip| chip.register(&image).map(|id| (chip, id)).unwrap()).collect()
+        arms()
+            .into_iter()
+            .map(|(profile, graph_runtime)| {
+                let mut limits = small();
+                if graph_runtime == GraphRuntime::TensorMapAndRingBuffer {
+                    // What is open of rings 1 to 3 has room, and not much more: the rest must come back in time.
+                    let tight =
+                        RingLimits { window: 4, heap_bytes: 1024, argument_bytes: 1 << 12, edges: 256 };
+                    let deep = RingLimits { window: 32, argument_bytes: 1 << 15, edges: 2048, ..tight };
+                    limits.rings[1..].copy_from_slice(&[tight, tight, deep]);
+                }
+                let npu = SimNpu::new(profile, SimOptions::default()).unwrap();
+                let config = RuntimeConfig { graph_runtime, limits, ..RuntimeConfig::default() };
+                let chip = ChipRuntime::new(npu, config).unwrap();
+                let id = chip.register(&image).unwrap();
+                (chip, id)
+            })
+            .collect()
     })
 }
 

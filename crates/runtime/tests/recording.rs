@@ -53,8 +53,8 @@ fn a_recording_has_the_runs_tasks_and_computes_the_runs_result() {
     let recording = unsafe { callable.record(&Profile::a2a3sim(), small(), &views, &[]) }.unwrap();
     assert_eq!(recording.stages, [vec![0, 1, 3], vec![2]]);
     let predecessors: Vec<_> = recording.tasks.iter().map(|task| task.predecessors.clone()).collect();
-    assert_eq!(predecessors[..2], [Vec::<u32>::new(), Vec::new()]);
-    assert_eq!(predecessors[3], [0_u32; 0]);
+    assert_eq!(predecessors[..2], [Vec::<usize>::new(), Vec::new()]);
+    assert_eq!(predecessors[3], [0_usize; 0]);
     let mut of_sum = predecessors[2].clone();
     of_sum.sort_unstable();
     assert_eq!(of_sum, [0, 1]);

@@ -200,7 +200,7 @@ fn a_full_window_of_tasks_runs() {
     for chip in small_chips() {
         let mut x = vec![0.25; 4];
         let mut y = vec![0.0; 4];
-        let tasks = u64::from(small().window);
+        let tasks = u64::from(small().rings[0].window);
         let tensors = vec![host(&mut x, ArgUse::Input), host(&mut y, ArgUse::Output)];
         run_once(&chip, &chain(), tensors, vec![tasks]).unwrap();
         assert_eq!(y, vec![chain_result(0.25, tasks); 4]);

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use simpler_kernel_compiler::Compiler;
-use simpler_runtime::{CallableImage, ChipRuntime, GraphRuntime, Limits, RuntimeConfig};
+use simpler_runtime::{CallableImage, ChipRuntime, GraphRuntime, Limits, RingLimits, RuntimeConfig};
 use simpler_scenes::Scene;
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 
@@ -13,7 +13,8 @@ fn chips() -> impl Iterator<Item = ChipRuntime> {
     let runtimes = [GraphRuntime::TensorMapAndRingBuffer, GraphRuntime::HostBuildGraph];
     [Profile::a2a3sim(), Profile::a5sim()].into_iter().flat_map(move |profile| {
         runtimes.map(|graph_runtime| {
-            let limits = Limits { window: 1024, heap_bytes: 1 << 20, ..Limits::default() };
+            let limits =
+                Limits::each(RingLimits { window: 1024, heap_bytes: 1 << 20, ..RingLimits::default() });
             let npu = SimNpu::new(profile.clone(), SimOptions::default()).unwrap();
             let config = RuntimeConfig { graph_runtime, limits, ..RuntimeConfig::default() };
             ChipRuntime::new(npu, config).unwrap()

@@ -11,7 +11,7 @@ use simpler_kernel_abi::{ArgUse, CoreKind, DEVICE_MEMORY, DType, SimplerTensor};
 use simpler_kernel_compiler::{CallableSource, Compiler, KernelSource, SourceFile};
 use simpler_log_abi::Threshold;
 use simpler_platform::DeviceAddr;
-use simpler_runtime::{Limits, RuntimeConfig};
+use simpler_runtime::{Limits, RingLimits, RuntimeConfig};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 use simpler_swimlane::Level;
 use simpler_worker::{
@@ -91,7 +91,12 @@ fn image(kernel: &str) -> CallableImage {
 
 /// Limits that make small arenas: two chips share the test's machine with other tests.
 fn small() -> RuntimeConfig {
-    let limits = Limits { window: 1024, heap_bytes: 1 << 20, argument_bytes: 1 << 20, edges: 1 << 16 };
+    let limits = Limits::each(RingLimits {
+        window: 1024,
+        heap_bytes: 1 << 20,
+        argument_bytes: 1 << 20,
+        edges: 1 << 16,
+    });
     RuntimeConfig { limits, ..RuntimeConfig::default() }
 }
 
@@ -334,7 +339,7 @@ fn each_of_two_runs_in_flight_has_its_own_outcome() {
     for _ in 0..3 {
         let good = worker.submit(0, callable, &add(&shared, 0, 1, 1)).unwrap();
         let bad = worker.submit(0, callable, &add(&shared, 0, 2, 13)).unwrap();
-        // A control request is served when what the chip has taken up has ended.
+        // A control request is served when what was submitted before it has ended.
         let memory = worker.malloc(0, 64).unwrap();
         worker.free(0, memory).unwrap();
         assert!(worker.poll(&good));

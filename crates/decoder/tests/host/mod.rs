@@ -8,7 +8,7 @@ use simpler_kernel_abi::{DEVICE_MEMORY, SimplerTensor};
 use simpler_kernel_compiler::Compiler;
 use simpler_platform::Profile;
 use simpler_runtime::recording::{HostCallable, Recording};
-use simpler_runtime::{Limits, RunArgs};
+use simpler_runtime::{Limits, RingLimits, RunArgs};
 
 /// A chip's memory and callables, without the chip.
 pub(crate) struct Host<'m> {
@@ -25,7 +25,8 @@ pub(crate) struct Host<'m> {
 }
 
 /// Enough for the short runs here; a recording clears all of its memory.
-const SMALL: Limits = Limits { window: 2048, heap_bytes: 1 << 20, argument_bytes: 2 << 20, edges: 16384 };
+const SMALL: Limits =
+    Limits::each(RingLimits { window: 2048, heap_bytes: 1 << 20, argument_bytes: 2 << 20, edges: 16384 });
 
 impl<'m> Host<'m> {
     pub(crate) fn new(model: &'m Model, config: SessionConfig) -> Self {

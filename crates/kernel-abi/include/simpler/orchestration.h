@@ -152,7 +152,8 @@ typedef struct SimplerOrchestrationConfig {
 /* Versioned by size: a caller that needs a later operation compares struct_size first. */
 typedef struct SimplerOrchestrationApi {
     uint32_t struct_size;
-    /* A task id >= 0, or a negative orchestrator error code; after an error the run is fatal. */
+    /* A task id >= 0, or a negative orchestrator error code; after an error the run is fatal. An id is the task's number in
+     * its ring, see scope_begin, and from bit 32 on the ring. */
     int64_t (*submit_task)(SimplerRun *run, const SimplerTask *task);
     /* Cores of a kind (SIMPLER_AIC, SIMPLER_AIV) on this chip. */
     uint32_t (*core_count)(SimplerRun *run, int kind);
@@ -178,6 +179,16 @@ typedef struct SimplerOrchestrationApi {
     /* The other way round, once every task that reads or writes any of the view has finished. What is submitted
      * afterwards sees it. */
     int32_t (*set_tensor_data)(SimplerRun *run, const SimplerTensor *tensor, const void *from, uint64_t bytes);
+    /* What is submitted from here to the scope_end that belongs to it is in a scope of its own, inside the innermost one
+     * that is open; 64 deep at most. The outputs of its tasks may be used in it, and in scopes inside it, and nowhere
+     * else. Once all in it is done, later tasks get its memory and its places. Tasks at a depth of d share ring d, of d
+     * 3 and more ring 3. A task that its ring has no room for waits for scopes that have ended; where only
+     * scopes that are open hold what it needs, it fails the run: 1 for places, 2 for memory, 4 for dependencies. The
+     * run itself is the scope at depth 0. host_build_graph gets nothing back, since nothing runs while it submits.
+     * 0, or a negative code: 10 where there are too many scopes. */
+    int32_t (*scope_begin)(SimplerRun *run);
+    /* Ends the innermost scope that is open; 5 if there is none. The entry must not return with one open. */
+    int32_t (*scope_end)(SimplerRun *run);
 } SimplerOrchestrationApi;
 
 /* What an orchestration object defines; the second is optional. */

@@ -1,4 +1,4 @@
-// The arguments of a task in C++: a class that gathers them, and the call that submits it.
+// The arguments of a task in C++: a class that gathers them, and the call that submits it; and a scope of tasks.
 //
 //     simpler::L0TaskArgs args;
 //     args.add_input(x);
@@ -20,6 +20,31 @@ struct MixedKernels {
     int32_t aic = SIMPLER_NO_KERNEL;
     int32_t aiv0 = SIMPLER_NO_KERNEL;
     int32_t aiv1 = SIMPLER_NO_KERNEL;
+};
+
+// A scope of tasks, from here to the end of the block: see scope_begin. What fails has failed the run.
+//
+//     {
+//         simpler::TaskScope scope(api, run);
+//         ...
+//     }
+class TaskScope {
+  public:
+    TaskScope(const SimplerOrchestrationApi *api, SimplerRun *run)
+        : api_(api), run_(run), status_(api->scope_begin(run)) {}
+    ~TaskScope() {
+        if (status_ == 0) api_->scope_end(run_);
+    }
+    TaskScope(const TaskScope &) = delete;
+    TaskScope &operator=(const TaskScope &) = delete;
+
+    // 0, or why there is no scope.
+    int32_t status() const { return status_; }
+
+  private:
+    const SimplerOrchestrationApi *api_;
+    SimplerRun *run_;
+    int32_t status_;
 };
 
 class L0TaskArgs {

@@ -244,8 +244,8 @@ impl Drop for FinishGuard<'_> {
         }
         if let Some(graph) = &self.graph {
             graph.end_run();
+            run.executor.orchestrator().builder.clear(graph);
         }
-        run.executor.orchestrator().builder.clear();
     }
 }
 
@@ -305,6 +305,11 @@ impl Thread<'_> {
                 return INTERNAL;
             };
             scheduler::prepare_cores(&graph);
+            if !orchestrates {
+                // The host has built it.
+                graph.reset();
+                graph.adopt();
+            }
             if !guard.open() {
                 return orchestrator::too_late(
                     self,
@@ -327,7 +332,7 @@ impl Thread<'_> {
         let mut scheduler = scheduler::Scheduler::attach(self, graph);
         self.phases.stamp(Phase::Preamble, entered, self.cycles());
         let _build = self.phases.scope(Phase::GraphBuild, || self.cycles());
-        // A graph that the host has built is ready.
+        // A graph that the host has built is ready, since the leader has prepared it.
         if self.run.graph_runtime == GraphRuntime::HostBuildGraph {
             return scheduler.run();
         }
@@ -349,9 +354,9 @@ mod tests {
     use simpler_relax::EventCount;
 
     use super::*;
-    use crate::graph::Limits;
     use crate::graph::builder::NewTask;
     use crate::graph::fan::TaskKernels;
+    use crate::graph::{Limits, RingLimits, TaskId};
 
     /// An arena in host memory.
     struct Arena {
@@ -361,8 +366,8 @@ mod tests {
 
     impl Arena {
         fn new() -> Self {
-            let limits = Limits { window: 256, heap_bytes: 1024, argument_bytes: 1024, edges: 4 };
-            let layout = ArenaLayout::new(limits, Profile::a2a3sim().cores()).unwrap();
+            let limits = RingLimits { window: 256, heap_bytes: 1024, argument_bytes: 1024, edges: 4 };
+            let layout = ArenaLayout::new(Limits::each(limits), Profile::a2a3sim().cores()).unwrap();
             // SAFETY: the size is not 0.
             let memory = unsafe { alloc_zeroed(Self::allocation(&layout)) };
             let image = layout.image();
@@ -498,7 +503,7 @@ mod tests {
     }
 
     /// Kernels of the tasks below, by place.
-    fn submit(builder: &mut Builder, graph: &Graph<'_>, kernels: [Option<u64>; 3]) -> u32 {
+    fn submit(builder: &mut Builder, graph: &Graph<'_>, kernels: [Option<u64>; 3]) -> TaskId {
         let mut new = NewTask {
             kernels: TaskKernels::new(kernels),
             blocks: 1,
@@ -508,7 +513,7 @@ mod tests {
             attrs: TaskAttrs::default(),
             predicate: 0,
         };
-        builder.submit(graph, &mut new).unwrap().task
+        builder.submit(graph, &mut new, &|_| panic!("there is room")).unwrap().task
     }
 
     #[test]
@@ -520,6 +525,7 @@ mod tests {
         let graph = arena.graph();
         graph.reset();
         let mut builder = Builder::new();
+        builder.clear(&graph);
         let mut scheduler = scheduler::Scheduler::attach(&thread, graph);
         for task in 0..200 {
             submit(
@@ -538,7 +544,7 @@ mod tests {
             let core = all[turns - 1];
             aicpu.finish(core);
             scheduler.turn();
-            let runs_mix = |core: &usize| graph.running_on(*core).load(Ordering::Relaxed) == mix + 1;
+            let runs_mix = |core: &usize| graph.running_on(*core).load(Ordering::Relaxed) == mix.local() + 1;
             let mixed: Vec<_> = aicpu.running().into_iter().filter(runs_mix).collect();
             if !mixed.is_empty() {
                 assert_eq!((turns, mixed), (all.len(), vec![6, 20, 21]));

@@ -9,7 +9,7 @@ use simpler_swimlane::{ScopeSink, SimplerPhaseRecorder};
 
 use super::{Gate, GateGuard, ORCH_PROFILING, OrchestratorState, Thread, watchdog};
 use crate::code::{self, Stall};
-use crate::graph::arena::Graph;
+use crate::graph::arena::{Awaited, Graph};
 use crate::graph::{GraphError, Shape};
 use crate::operations::invalid;
 use crate::orchestration::{self, Drain, Orchestration, SubmitTrack, chip_args};
@@ -86,7 +86,7 @@ fn start_and_submit(
 
     let resetting = thread.phases.scope(Phase::SmReset, || thread.cycles());
     graph.reset();
-    orchestration.builder.clear();
+    orchestration.builder.clear(&graph);
     valid?;
     if !guard.open() {
         return Err(gave_up(thread, "the schedulers gave up before it was ready"));
@@ -166,29 +166,38 @@ impl Drain for Thread<'_> {
         self.ring_others();
     }
 
-    fn wait_for(&self, graph: &Graph<'_>, task: u32) -> Result<(), GraphError> {
+    fn wait_for(&self, graph: &Graph<'_>, awaited: Awaited) -> Result<(), GraphError> {
         let event = self.aicpu.event(self.index);
         // A run that waits here makes no progress, perhaps: this says what for, before the schedulers say that.
         let limit = TENSOR_TIMEOUT.min(self.run.timeout / 4 * 3);
         let deadline = Deadline::after(limit);
         let mut relax = Relax::new();
-        graph.await_task(true);
+        graph.set_awaited(Some(awaited));
         let result = loop {
             let seen = event.epoch();
-            if graph.tasks.is_complete(task) {
+            if awaited.has_come(graph) {
                 break Ok(());
             }
             if graph.is_fatal() {
-                break Err(invalid(format_args!("the run has failed while task {task} was waited for")));
+                break Err(invalid("the run has failed while the orchestration waited"));
             }
             if deadline.passed() {
                 let ms = limit.as_millis();
-                let text = format!("the orchestration waits for a tensor that task {task} uses: {ms} ms");
-                break Err(GraphError { code: code::TENSOR_TIMEOUT, text });
+                let (code, what) = match awaited {
+                    Awaited::Task(task) => {
+                        (code::TENSOR_TIMEOUT, format!("a tensor that task {} uses", graph.task_in(task)))
+                    }
+                    Awaited::Scope(_) => {
+                        let (_, tasks) = watchdog::diagnose(self.run, graph);
+                        (code::FLOW_CONTROL, format!("room that a scope which has ended holds ({tasks})"))
+                    }
+                };
+                let text = format!("the orchestration waits for {what}: {ms} ms");
+                break Err(GraphError { code, text });
             }
             relax.wait(event, seen);
         };
-        graph.await_task(false);
+        graph.set_awaited(None);
         result
     }
 

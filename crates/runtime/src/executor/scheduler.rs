@@ -19,6 +19,7 @@ use super::{SCHED_PROFILING, Thread};
 use crate::code;
 use crate::graph::arena::{Graph, TOGETHER};
 use crate::graph::fan::{PLACES, TaskWork};
+use crate::graph::gathering::Round;
 use crate::graph::{SHAPES, Shape};
 use crate::orchestration::CORES_PER_CLUSTER;
 
@@ -279,7 +280,7 @@ impl<'a> Scheduler<'a> {
             loop_iter: self.loops as u32,
             kind: kind as u32,
             tasks: 1,
-            detail: SchedPhase::task(task.into()),
+            detail: SchedPhase::task(self.graph.task_in(task).raw()),
             depths_at_start: depths,
             depths_at_end: depths,
             ..SchedPhase::default()
@@ -345,15 +346,14 @@ impl<'a> Scheduler<'a> {
         let mut finished = Some(task);
         while let Some(task) = finished {
             let dummies = &mut self.dummies;
-            graph.tasks.complete(task, |successor| {
+            graph.complete(task, |successor| {
                 let work = graph.tasks.slot(successor).work();
                 match work.kernels.shape() {
                     Some(shape) => graph.push_ready(successor, shape, work.starts_together()),
                     None => dummies.push(successor),
                 }
             });
-            graph.count_completed();
-            if graph.is_task_awaited() {
+            if graph.is_awaited(task) {
                 self.thread.aicpu.event(self.thread.leader()).notify_one();
             }
             finished = self.dummies.pop();
@@ -402,7 +402,7 @@ impl<'a> Scheduler<'a> {
     /// cores. `changed`: this thread may have made tasks ready, or has given cores away.
     fn dispatch_ready(&mut self, mut changed: bool) -> Pops {
         let mut pops = Pops::default();
-        if self.graph.control().gathering.state().is_some_and(|(_, unclaimed)| unclaimed != 0) {
+        if self.graph.control().gathering.round().is_some_and(|round| round.unclaimed != 0) {
             return pops;
         }
         let before = self.reserved;
@@ -489,16 +489,19 @@ impl<'a> Scheduler<'a> {
         let graph = self.graph;
         let gathering = &graph.control().gathering;
         let mut blocks = 0;
-        if gathering.state().is_none() && !graph.ready[TOGETHER].is_empty() && gathering.open() {
-            blocks += u32::from(self.begin_gathering());
+        if !graph.ready[TOGETHER].is_empty()
+            && let Some(opening) = gathering.open()
+        {
+            blocks += u32::from(self.begin_gathering(opening));
         }
-        let Some((task, _)) = gathering.state() else { return blocks };
-        let work = graph.tasks.slot(task).work();
+        let Some(round) = gathering.round() else { return blocks };
+        // Of another task, if the round is over; nothing comes of it then.
+        let work = graph.tasks.slot(round.task).work();
         let Some(shape) = work.kernels.shape() else { return blocks };
         if std::mem::take(&mut self.reserved) != 0 {
             self.tell_idle(true);
         }
-        if let Some(claimed) = gathering.claim(task, self.units(shape).count_ones()) {
+        if let Some(claimed) = gathering.claim(round, self.units(shape).count_ones()) {
             if claimed.start == 0 {
                 // They have what is missing, or may go on.
                 self.thread.ring_others();
@@ -511,8 +514,8 @@ impl<'a> Scheduler<'a> {
             }
         }
         // What is held is for this task, which cannot end before it.
-        if !self.held.is_empty() && gathering.state().is_some_and(|(_, unclaimed)| unclaimed == 0) {
-            blocks += self.start_held(task);
+        if !self.held.is_empty() && gathering.round().is_some_and(|round| round.unclaimed == 0) {
+            blocks += self.start_held(round);
         }
         blocks
     }
@@ -520,37 +523,37 @@ impl<'a> Scheduler<'a> {
     /// Gives back what is held for a task that gathers, or starts it, where others may have started theirs.
     fn leave_gathering(&mut self) {
         let gathering = &self.graph.control().gathering;
-        let Some((task, _)) = gathering.state().filter(|_| !self.held.is_empty()) else { return };
-        if !gathering.call_off(task) {
-            self.start_held(task);
+        let Some(round) = gathering.round().filter(|_| !self.held.is_empty()) else { return };
+        if !gathering.call_off(round) {
+            self.start_held(round);
         }
     }
 
     /// Starts the blocks of a task that are held; how many.
-    fn start_held(&mut self, task: u32) -> u32 {
-        let graph = self.graph;
+    fn start_held(&mut self, round: Round) -> u32 {
+        let (graph, task) = (self.graph, round.task);
         let work = graph.tasks.slot(task).work();
         let held = std::mem::take(&mut self.held);
         for (unit, block) in &held {
             self.start_block(task, &work, *unit, *block);
         }
-        graph.control().gathering.dispatched(held.len() as u32);
+        graph.control().gathering.dispatched(round, held.len() as u32);
         held.len() as u32
     }
 
     /// Lets the next task gather, or nobody; whether there was one.
-    fn begin_gathering(&mut self) -> bool {
+    fn begin_gathering(&mut self, opening: Round) -> bool {
         let gathering = &self.graph.control().gathering;
         let Some(task) = self.graph.ready[TOGETHER].pop() else {
-            gathering.close();
+            gathering.close(opening);
             return false;
         };
         let work = self.graph.tasks.slot(task).work();
         if self.begins(task, &work) {
-            gathering.begin(task, work.blocks);
+            gathering.begin(opening, task, work.blocks);
             self.thread.ring_others();
         } else {
-            gathering.close();
+            gathering.close(opening);
         }
         true
     }
@@ -579,7 +582,7 @@ impl<'a> Scheduler<'a> {
         // Reserved before the dispatch, so before the core's ACK; the core fills it before its FIN.
         let aicore = self.tracks.get(own).and_then(|track| track.aicore.as_ref());
         let record = aicore.and_then(|aicore| {
-            let (token, reg_task_id) = (task.into(), core.sequence as u32);
+            let (token, reg_task_id) = (self.graph.task_in(task).raw(), core.sequence as u32);
             aicore.reserve(AicoreTask { token, reg_task_id, ..AicoreTask::default() })
         });
         let record = record.map_or(0, |record| record.expose_provenance() as u64);

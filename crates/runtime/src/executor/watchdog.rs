@@ -53,7 +53,7 @@ pub(super) fn diagnose(run: &RunProgram, graph: &Graph<'_>) -> (Stall, String) {
         return (Stall::Running, tasks.text);
     }
     let ready = graph.ready.iter().filter(|queue| !queue.is_empty()).count();
-    for task in 0..graph.submitted() {
+    for task in graph.slots_in_use() {
         let waiting_for = graph.tasks.slot(task).waiting_for();
         if waiting_for != 0 {
             tasks.name(run, graph, task, &format!(" waits for {waiting_for}"));
@@ -120,6 +120,6 @@ impl Tasks {
         let name = if kernels.count() == 0 { "no kernel" } else { &names.collect::<Vec<_>>().join("+") };
         let comma = if self.named == 1 { "" } else { ", " };
         // Writing to a String cannot fail.
-        let _ = write!(self.text, "{comma}task {task} ({name}){what}");
+        let _ = write!(self.text, "{comma}task {} ({name}){what}", graph.task_in(task));
     }
 }

@@ -1,9 +1,14 @@
 //! The one allocation that a run's shared state lives in, and its layout.
 //!
-//! In order: the control block, the cores' records, the ready queues, the task slots, the edges, the argument
-//! memory, the heap. All but the last two have a defined first state, the *image*, which is built on the host
-//! and uploaded once; from then on a run resets a few words. The layout follows from [`Limits`] and the number of
-//! cores, and the control block names both by a key, so that a view of the wrong arena is refused.
+//! In order: the control block, the cores' records, the ready queues; what is built ahead, the scopes' records, the task
+//! slots, the edges, the argument memory, the heap, of the last four each ring's behind the other's. All before the
+//! semicolon has a defined first state, the *image*, which is built on the host and uploaded once; from then on a run
+//! resets a few words. The rest is written before it is read. The layout follows from [`Limits`] and the number of cores,
+//! and the control block names both by a key, so that a view of the wrong arena is refused.
+//!
+//! A graph that is built ahead, elsewhere, goes into an arena without touching the words of the image, which belong to
+//! the threads that use it: the tasks that may start are a list of their own, from where the first of those threads puts
+//! them into the queues ([`Graph::adopt`]).
 
 use std::mem::{align_of, offset_of, size_of};
 use std::ops::Range;
@@ -13,9 +18,10 @@ use simpler_kernel_abi::{SimplerKernelArgs, SimplerTensor};
 use simpler_platform::DispatchPayload;
 
 use super::fan::{Edge, TaskSlot, TaskWork, Tasks};
-use super::gathering::Gathering;
+use super::gathering::{Gathering, SLOTS_MAX};
 use super::ready::{ReadyCell, ReadyCursor, ReadyQueue};
-use super::{GraphError, Limits, OUTPUT_ALIGNMENT, SHAPES, Shape};
+use super::scope::{ScopeRecord, Scopes};
+use super::{GraphError, Limits, OUTPUT_ALIGNMENT, RINGS, RingLimits, SCOPES_MAX, SHAPES, Shape, TaskId};
 use crate::code;
 use crate::hid::fnv1a;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
@@ -33,12 +39,12 @@ pub(crate) const ERROR_TEXT_BYTES: usize = 500;
 
 /// Fewest tasks of a window (RUNTIME §1.5).
 const WINDOW_MIN: u32 = 4;
-/// A difference of two queue positions tells their order only far below 2^31.
-const WINDOW_MAX: u32 = 1 << 30;
+/// The windows of all rings together: a slot's index in the word of who gathers.
+const WINDOWS_MAX: u64 = SLOTS_MAX;
 /// Half an address space, which leaves the sum of all parts representable.
 const HEAP_BYTES_MAX: u64 = isize::MAX as u64 / 2;
 /// An index plus one stays below the mark of a closed list.
-const EDGES_MAX: u32 = u32::MAX - 1;
+const EDGES_MAX: u64 = u32::MAX as u64 - 1;
 /// Offsets in the argument memory are 32 bits.
 const ARGUMENT_BYTES_MAX: u64 = u32::MAX as u64;
 
@@ -122,15 +128,15 @@ pub struct Control {
     key: AtomicU64,
     /// Non-zero while a run is under way, and for ever after one that did not end cleanly.
     dirty: AtomicU32,
-    /// Tasks submitted so far; written by the orchestrator.
-    submitted: Padded,
+    /// Tasks submitted so far, by ring; written by the orchestrator.
+    submitted: Submitted,
     /// Non-zero once no more tasks will come.
     sealed: Padded,
     /// Tasks completed so far; counted by the schedulers.
     completed: Padded,
     /// Non-zero once the run has failed.
     fatal: Padded,
-    /// Non-zero while the orchestrator waits for a task.
+    /// What the orchestrator waits for: a slot plus one, or a scope with a bit that tells them apart; 0 for nothing.
     awaited: Padded,
     /// Per shape, the set of schedulers that have idle cores for it.
     idle: [Padded; SHAPES.len()],
@@ -147,12 +153,62 @@ pub struct Control {
 #[derive(Debug)]
 struct Padded(AtomicU32);
 
+/// What an orchestration waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Awaited {
+    /// The task in this slot has completed.
+    Task(u32),
+    /// Everything in this scope, which has ended, is done.
+    Scope(u32),
+}
+
+/// Tells a scope from a slot, of which there are fewer.
+const AWAITED_SCOPE: u32 = 1 << 31;
+
+impl Awaited {
+    /// Whether it has come.
+    pub(crate) fn has_come(self, graph: &Graph<'_>) -> bool {
+        match self {
+            Self::Task(task) => graph.tasks.is_complete(task),
+            Self::Scope(scope) => graph.scopes.is_drained(scope),
+        }
+    }
+}
+
+/// A word for each ring, on a cache line of their own.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Submitted([AtomicU32; RINGS]);
+
+/// What the host says of a graph that it has built.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Built {
+    /// Tasks, by ring.
+    submitted: [AtomicU32; RINGS],
+    /// Tasks without kernels that have completed.
+    completed: AtomicU32,
+    /// Tasks that may start, by queue; the list has them in this order.
+    ready: [AtomicU32; QUEUES],
+}
+
+/// Where a ring's parts begin, each counted in its own unit from the first ring's, and how much there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RingPlace {
+    slots: u32,
+    edges: u32,
+    /// In bytes.
+    arguments: u32,
+    /// In bytes.
+    heap: u64,
+}
+
 /// What belongs to one core during a run.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct CoreRecord {
     payloads: [DispatchPayload; 2],
-    /// The task that the core runs, plus one; 0 for none. For diagnosis.
+    /// The slot of the task that the core runs, plus one; 0 for none. For diagnosis.
     running: AtomicU32,
 }
 
@@ -161,9 +217,20 @@ pub struct CoreRecord {
 pub struct ArenaLayout {
     limits: Limits,
     cores: usize,
+    key: u64,
+    rings: [RingPlace; RINGS],
+    /// Of all rings together, as the two below.
+    window: usize,
+    edge_count: usize,
+    argument_bytes: usize,
     core_records: usize,
     cursors: usize,
     cells: usize,
+    /// Cells of each queue: a power of two, and one for each slot.
+    queue: usize,
+    built: usize,
+    initial: usize,
+    scopes: usize,
     slots: usize,
     edges: usize,
     arguments: usize,
@@ -178,26 +245,45 @@ impl ArenaLayout {
     /// Code 5 with the rule that a limit breaks.
     pub fn new(limits: Limits, cores: usize) -> Result<Self, GraphError> {
         let refuse = |text: String| Err(GraphError { code: code::INVALID_ARGUMENTS, text });
-        if !limits.window.is_power_of_two() || !(WINDOW_MIN..=WINDOW_MAX).contains(&limits.window) {
-            return refuse(format!(
-                "a task window of {} is not a power of two from {WINDOW_MIN} to {WINDOW_MAX}",
-                limits.window
-            ));
-        }
-        if !(OUTPUT_ALIGNMENT..=HEAP_BYTES_MAX).contains(&limits.heap_bytes) {
-            return refuse(format!(
-                "a heap of {} bytes is not between {OUTPUT_ALIGNMENT} and {HEAP_BYTES_MAX}",
-                limits.heap_bytes
-            ));
-        }
-        if limits.argument_bytes > ARGUMENT_BYTES_MAX {
-            return refuse(format!(
-                "{} bytes of argument memory are more than {ARGUMENT_BYTES_MAX}",
-                limits.argument_bytes
-            ));
-        }
-        if limits.edges > EDGES_MAX {
-            return refuse(format!("{} dependencies are more than {EDGES_MAX}", limits.edges));
+        let mut rings = [RingPlace::default(); RINGS];
+        // Sums of four numbers that are far below the largest each, once they are checked.
+        let (mut windows, mut edge_count, mut argument_bytes, mut heap_bytes) = (0_u64, 0_u64, 0_u64, 0_u64);
+        for (ring, (place, limits)) in rings.iter_mut().zip(&limits.rings).enumerate() {
+            // Those of the rings before it were checked.
+            let (slots, edges, arguments) = (windows as u32, edge_count as u32, argument_bytes as u32);
+            *place = RingPlace { slots, edges, arguments, heap: heap_bytes };
+            if !limits.window.is_power_of_two() || limits.window < WINDOW_MIN {
+                return refuse(format!(
+                    "ring {ring}: a task window of {} is not a power of two from {WINDOW_MIN} on",
+                    limits.window
+                ));
+            }
+            if !(OUTPUT_ALIGNMENT..=HEAP_BYTES_MAX).contains(&limits.heap_bytes) {
+                return refuse(format!(
+                    "ring {ring}: a heap of {} bytes is not between {OUTPUT_ALIGNMENT} and {HEAP_BYTES_MAX}",
+                    limits.heap_bytes
+                ));
+            }
+            if limits.argument_bytes > ARGUMENT_BYTES_MAX {
+                return refuse(format!(
+                    "ring {ring}: {} bytes of argument memory are more than {ARGUMENT_BYTES_MAX}",
+                    limits.argument_bytes
+                ));
+            }
+            windows += u64::from(limits.window);
+            edge_count += u64::from(limits.edges);
+            argument_bytes += limits.argument_bytes.next_multiple_of(PART_ALIGNMENT as u64);
+            heap_bytes += limits.heap_bytes.next_multiple_of(OUTPUT_ALIGNMENT);
+            for (sum, most, what) in [
+                (windows, WINDOWS_MAX, "tasks in the windows"),
+                (edge_count, EDGES_MAX, "dependencies"),
+                (argument_bytes, ARGUMENT_BYTES_MAX, "bytes of argument memory"),
+                (heap_bytes, HEAP_BYTES_MAX, "bytes of heap"),
+            ] {
+                if sum > most {
+                    return refuse(format!("{sum} {what} up to ring {ring} are more than {most}"));
+                }
+            }
         }
         let mut end = size_of::<Control>();
         let mut part = |bytes: usize, alignment: usize| {
@@ -205,15 +291,33 @@ impl ArenaLayout {
             end = start + bytes;
             start
         };
-        let window = limits.window as usize;
-        let core_records = part(cores * size_of::<CoreRecord>(), PART_ALIGNMENT);
-        let cursors = part(QUEUES * 2 * size_of::<ReadyCursor>(), PART_ALIGNMENT);
-        let cells = part(QUEUES * window * size_of::<ReadyCell>(), PART_ALIGNMENT);
-        let slots = part(window * size_of::<TaskSlot>(), PART_ALIGNMENT);
-        let edges = part(limits.edges as usize * size_of::<Edge>(), PART_ALIGNMENT);
-        let arguments = part(limits.argument_bytes as usize, PART_ALIGNMENT);
-        let heap = part(limits.heap_bytes as usize, OUTPUT_ALIGNMENT as usize);
-        Ok(Self { limits, cores, core_records, cursors, cells, slots, edges, arguments, heap, total: end })
+        let (window, edge_count) = (windows as usize, edge_count as usize);
+        let of_ring =
+            |ring: &RingLimits| [ring.window.into(), ring.heap_bytes, ring.argument_bytes, ring.edges.into()];
+        let words = limits.rings.iter().flat_map(of_ring).chain([cores as u64]);
+        let key = fnv1a(&words.flat_map(u64::to_le_bytes).collect::<Vec<_>>());
+        let (argument_bytes, queue) = (argument_bytes as usize, window.next_power_of_two());
+        Ok(Self {
+            limits,
+            cores,
+            key,
+            rings,
+            window,
+            edge_count,
+            argument_bytes,
+            core_records: part(cores * size_of::<CoreRecord>(), PART_ALIGNMENT),
+            cursors: part(QUEUES * 2 * size_of::<ReadyCursor>(), PART_ALIGNMENT),
+            cells: part(QUEUES * queue * size_of::<ReadyCell>(), PART_ALIGNMENT),
+            queue,
+            built: part(size_of::<Built>(), PART_ALIGNMENT),
+            initial: part(window * size_of::<AtomicU32>(), PART_ALIGNMENT),
+            scopes: part(SCOPES_MAX * size_of::<ScopeRecord>(), PART_ALIGNMENT),
+            slots: part(window * size_of::<TaskSlot>(), PART_ALIGNMENT),
+            edges: part(edge_count * size_of::<Edge>(), PART_ALIGNMENT),
+            arguments: part(argument_bytes, PART_ALIGNMENT),
+            heap: part(heap_bytes as usize, OUTPUT_ALIGNMENT as usize),
+            total: end,
+        })
     }
 
     /// The limits that it was made from.
@@ -231,41 +335,43 @@ impl ArenaLayout {
         self.heap
     }
 
-    /// What a graph that was built elsewhere consists of: this many tasks and edges, and bytes of argument memory.
-    pub(crate) fn built_parts(&self, [tasks, edges, argument_bytes]: [usize; 3]) -> [Range<usize>; 4] {
-        [
-            0..self.slots,
-            self.slots..self.slots + tasks * size_of::<TaskSlot>(),
-            self.edges..self.edges + edges * size_of::<Edge>(),
-            self.arguments..self.arguments + argument_bytes,
-        ]
+    /// What a graph that was built elsewhere consists of: so many tasks that may start, and of each ring so many tasks and
+    /// edges, and bytes of argument memory.
+    pub(crate) fn built_parts(
+        &self,
+        ready: usize,
+        used: [[usize; 3]; RINGS],
+    ) -> impl Iterator<Item = Range<usize>> {
+        let part = |start: usize, bytes: usize| start..start + bytes;
+        let of_rings = self.rings.into_iter().zip(used);
+        let (slots, edges, arguments) = (self.slots, self.edges, self.arguments);
+        let of_rings = of_rings.flat_map(move |(place, [tasks, links, argument_bytes])| {
+            [
+                part(slots + place.slots as usize * size_of::<TaskSlot>(), tasks * size_of::<TaskSlot>()),
+                part(edges + place.edges as usize * size_of::<Edge>(), links * size_of::<Edge>()),
+                part(arguments + place.arguments as usize, argument_bytes),
+            ]
+        });
+        let built =
+            [part(self.built, size_of::<Built>()), part(self.initial, ready * size_of::<AtomicU32>())];
+        built.into_iter().chain(of_rings)
     }
 
     /// What distinguishes this layout from others: FNV over the limits and the cores.
     pub fn key(&self) -> u64 {
-        let mut bytes = Vec::new();
-        for word in [
-            u64::from(self.limits.window),
-            self.limits.heap_bytes,
-            self.limits.argument_bytes,
-            u64::from(self.limits.edges),
-            self.cores as u64,
-        ] {
-            bytes.extend_from_slice(&word.to_le_bytes());
-        }
-        fnv1a(&bytes)
+        self.key
     }
 
-    /// The first state of everything before the argument memory.
+    /// The first state of the control block, the cores' records and the queues.
     pub fn image(&self) -> Vec<u8> {
-        let mut image = vec![0; self.arguments];
+        let mut image = vec![0; self.built];
         let mut word = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
         word(offset_of!(Control, magic), &MAGIC.to_le_bytes());
         word(offset_of!(Control, key), &self.key().to_le_bytes());
         for queue in 0..QUEUES {
-            for index in 0..self.limits.window {
-                let cell = self.cells + (queue * self.limits.window as usize + index as usize) * 8;
-                word(cell, &index.to_le_bytes());
+            for index in 0..self.queue {
+                let cell = self.cells + (queue * self.queue + index) * size_of::<ReadyCell>();
+                word(cell, &(index as u32).to_le_bytes());
             }
         }
         image
@@ -306,13 +412,16 @@ pub struct Graph<'m> {
     pub tasks: Tasks<'m>,
     /// One queue per shape, and the one of tasks whose blocks start together.
     pub ready: [ReadyQueue<'m>; QUEUES],
+    /// The scopes' counts.
+    pub(crate) scopes: Scopes<'m>,
+    layout: &'m ArenaLayout,
     control: &'m Control,
+    built: &'m Built,
+    /// The tasks that may start of a graph that was built ahead.
+    initial: &'m [AtomicU32],
     core_records: *const CoreRecord,
-    cores: usize,
     arguments: *mut u8,
-    argument_bytes: u64,
     heap: u64,
-    heap_bytes: u64,
     /// From an address of this view to the one where tasks run.
     to_device: u64,
 }
@@ -332,7 +441,7 @@ impl<'m> Graph<'m> {
     ///   writable for all of `'m`.
     /// - They hold the image of `layout`, or what runs over such views have made of it.
     /// - They are used by nothing but such views and the tasks of the run.
-    pub unsafe fn attach(base: u64, layout: &ArenaLayout) -> Option<Self> {
+    pub unsafe fn attach(base: u64, layout: &'m ArenaLayout) -> Option<Self> {
         // SAFETY: the caller's obligations.
         unsafe { Self::attach_for(base, base, layout) }
     }
@@ -342,7 +451,7 @@ impl<'m> Graph<'m> {
     ///
     /// # Safety
     /// As for [`Graph::attach`], the heap excepted.
-    pub unsafe fn attach_for(base: u64, device_base: u64, layout: &ArenaLayout) -> Option<Self> {
+    pub unsafe fn attach_for(base: u64, device_base: u64, layout: &'m ArenaLayout) -> Option<Self> {
         let start = base as *mut u8;
         if start.is_null() || !base.is_multiple_of(OUTPUT_ALIGNMENT) {
             return None;
@@ -354,30 +463,36 @@ impl<'m> Graph<'m> {
         if words != [MAGIC, layout.key()] {
             return None;
         }
-        let window = layout.limits.window as usize;
-        // SAFETY: the layout puts `window` slots there.
-        let slots = unsafe { part(start, layout.slots, window) };
+        // SAFETY: the layout puts so many slots there.
+        let slots = unsafe { part(start, layout.slots, layout.window) };
         // SAFETY: the layout puts this many edges there.
-        let edges = unsafe { part(start, layout.edges, layout.limits.edges as usize) };
+        let edges = unsafe { part(start, layout.edges, layout.edge_count) };
         // SAFETY: the layout puts two cursors a queue there.
         let cursors: &[ReadyCursor] = unsafe { part(start, layout.cursors, QUEUES * 2) };
-        // SAFETY: the layout puts `window` cells a queue there.
-        let cells: &[ReadyCell] = unsafe { part(start, layout.cells, QUEUES * window) };
+        // SAFETY: the layout puts so many cells a queue there.
+        let cells: &[ReadyCell] = unsafe { part(start, layout.cells, QUEUES * layout.queue) };
         let queue = |index: usize| ReadyQueue {
-            cells: &cells[index * window..(index + 1) * window],
+            cells: &cells[index * layout.queue..(index + 1) * layout.queue],
             pushed: &cursors[index * 2],
             popped: &cursors[index * 2 + 1],
         };
+        // SAFETY: the layout puts so many records there.
+        let records = unsafe { part(start, layout.scopes, SCOPES_MAX) };
+        // SAFETY: the layout puts one there.
+        let built: &[Built] = unsafe { part(start, layout.built, 1) };
+        // SAFETY: the layout puts one a slot there.
+        let initial = unsafe { part(start, layout.initial, layout.window) };
         Some(Self {
             tasks: Tasks { slots, edges },
             ready: std::array::from_fn(queue),
+            scopes: Scopes { records },
+            layout,
             control,
+            built: &built[0],
+            initial,
             core_records: start.wrapping_add(layout.core_records).cast_const().cast(),
-            cores: layout.cores,
             arguments: start.wrapping_add(layout.arguments),
-            argument_bytes: layout.limits.argument_bytes,
             heap: device_base + layout.heap as u64,
-            heap_bytes: layout.limits.heap_bytes,
             to_device: device_base.wrapping_sub(base),
         })
     }
@@ -390,13 +505,12 @@ impl<'m> Graph<'m> {
             // The run before left tasks in the queues. Otherwise they are empty at whatever position.
             self.ready.iter().for_each(ReadyQueue::reset);
         }
-        for word in [&control.submitted, &control.sealed, &control.completed, &control.awaited] {
-            word.0.store(0, Ordering::Relaxed);
+        let words = [&control.sealed, &control.completed, &control.awaited];
+        let words = words.into_iter().chain(&control.idle).map(|word| &word.0);
+        for word in words.chain(&control.submitted.0) {
+            word.store(0, Ordering::Relaxed);
         }
-        for word in &control.idle {
-            word.0.store(0, Ordering::Relaxed);
-        }
-        control.gathering.close();
+        control.gathering.reset();
     }
 
     /// Takes back that the last run failed, and why. Apart from [`Graph::reset`], and before anybody can fail the
@@ -416,15 +530,98 @@ impl<'m> Graph<'m> {
         }
     }
 
-    /// Tasks submitted so far.
-    pub fn submitted(&self) -> u32 {
-        // ORDERING: Acquire: pairs with the Release in `set_submitted`.
-        self.control.submitted.0.load(Ordering::Acquire)
+    /// Takes the tasks out of the queues, and says of the graph what [`Graph::adopt`] needs where it runs; how many tasks
+    /// may start.
+    pub(crate) fn hand_over(&self) -> usize {
+        let Self { control, built, .. } = self;
+        // ORDERING: Relaxed: the caller copies the graph to where it runs, here and below.
+        for (to, from) in built.submitted.iter().zip(&control.submitted.0) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        built.completed.store(self.completed(), Ordering::Relaxed);
+        let mut initial = self.initial.iter();
+        for (queue, count) in self.ready.iter().zip(&built.ready) {
+            let tasks = std::iter::from_fn(|| queue.pop()).zip(initial.by_ref());
+            let handed = tasks.map(|(task, place)| place.store(task, Ordering::Relaxed)).count();
+            count.store(handed as u32, Ordering::Relaxed);
+        }
+        // ORDERING: Relaxed: read by this thread's next reset: the queues are empty.
+        control.dirty.store(0, Ordering::Relaxed);
+        self.initial.len() - initial.len()
     }
 
-    pub(super) fn set_submitted(&self, tasks: u32) {
+    /// Makes the graph that was built ahead the one of this run, which begins with it. After [`Graph::reset`].
+    pub(crate) fn adopt(&self) {
+        let Self { control, built, .. } = self;
+        // ORDERING: Relaxed: the host has copied it here before the launch; the caller publishes the rest, here and below.
+        for (to, from) in control.submitted.0.iter().zip(&built.submitted) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        control.completed.0.store(built.completed.load(Ordering::Relaxed), Ordering::Relaxed);
+        let mut initial = self.initial.iter();
+        for (queue, count) in built.ready.iter().enumerate() {
+            for task in initial.by_ref().take(count.load(Ordering::Relaxed) as usize) {
+                self.push(task.load(Ordering::Relaxed), queue);
+            }
+        }
+        self.seal();
+    }
+
+    /// Tasks submitted so far.
+    pub fn submitted(&self) -> u32 {
+        // ORDERING: Acquire: pairs with the Release in `set_submitted`. The sum is exact once no more tasks come.
+        self.control
+            .submitted
+            .0
+            .iter()
+            .map(|of_ring| of_ring.load(Ordering::Acquire))
+            .fold(0, u32::wrapping_add)
+    }
+
+    pub(super) fn set_submitted(&self, ring: usize, tasks: u32) {
         // ORDERING: Release: pairs with the Acquire above: whoever sees the number may look at the slots.
-        self.control.submitted.0.store(tasks, Ordering::Release);
+        self.control.submitted.0[ring].store(tasks, Ordering::Release);
+    }
+
+    /// The slots that hold the last tasks of each ring, done or not. For diagnosis.
+    pub(crate) fn slots_in_use(&self) -> impl Iterator<Item = u32> {
+        let rings = self.layout.rings.iter().zip(&self.layout.limits.rings).zip(&self.control.submitted.0);
+        rings.flat_map(|((place, limits), submitted)| {
+            // ORDERING: Acquire: as in `submitted`.
+            place.slots..place.slots + submitted.load(Ordering::Acquire).min(limits.window)
+        })
+    }
+
+    /// The slot of a task that is there.
+    pub fn slot_of(&self, task: TaskId) -> u32 {
+        let ring = task.ring();
+        self.layout.rings[ring].slots + (task.local() & (self.layout.limits.rings[ring].window - 1))
+    }
+
+    /// The task in a slot.
+    pub fn task_in(&self, slot: u32) -> TaskId {
+        let ring = self.layout.rings.iter().rposition(|place| place.slots <= slot).unwrap_or(0);
+        TaskId::new(ring, self.tasks.slot(slot).local())
+    }
+
+    /// What is in use at one time of a ring.
+    pub(super) fn limits(&self) -> &'m Limits {
+        &self.layout.limits
+    }
+
+    /// The first edge of a ring.
+    pub(super) fn first_edge(&self, ring: usize) -> u32 {
+        self.layout.rings[ring].edges
+    }
+
+    /// Where a ring's argument memory begins in all of it.
+    pub(super) fn first_argument(&self, ring: usize) -> u32 {
+        self.layout.rings[ring].arguments
+    }
+
+    /// The address of a ring's heap, where its tasks run.
+    pub(super) fn heap(&self, ring: usize) -> u64 {
+        self.heap + self.layout.rings[ring].heap
     }
 
     /// Tasks completed so far.
@@ -433,27 +630,44 @@ impl<'m> Graph<'m> {
         self.control.completed.0.load(Ordering::SeqCst)
     }
 
-    /// Counts a completed task.
-    pub(crate) fn count_completed(&self) {
+    fn count_completed(&self) {
         // ORDERING: SeqCst: see `is_drained`.
         self.control.completed.0.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Says that the orchestrator waits for a task to complete, or does not any more.
+    /// Says what the orchestrator waits for, or that it does not any more.
     ///
-    /// It says so and then looks at the task; a scheduler completes the task and then looks here. All four accesses are
-    /// SeqCst, so that one of the two sees the other: the orchestrator that the task has completed, or the scheduler that
-    /// it must ring.
-    pub(crate) fn await_task(&self, awaited: bool) {
+    /// It says so and then looks whether that has come; a scheduler completes a task, leaves its scope, and then looks here.
+    /// All these accesses are SeqCst, so that one of the two sees the other: the orchestrator what it waits for, or the
+    /// scheduler that it must ring.
+    pub(crate) fn set_awaited(&self, awaited: Option<Awaited>) {
+        let word = match awaited {
+            None => 0,
+            Some(Awaited::Task(slot)) => slot + 1,
+            Some(Awaited::Scope(scope)) => AWAITED_SCOPE | scope,
+        };
         // ORDERING: SeqCst: see above.
-        self.control.awaited.0.store(awaited.into(), Ordering::SeqCst);
+        self.control.awaited.0.store(word, Ordering::SeqCst);
     }
 
-    /// Whether the orchestrator waits for a task. For who has just completed one.
+    /// Whether the orchestrator waits for what has come by this task, perhaps. For who has just completed it.
     #[inline]
-    pub(crate) fn is_task_awaited(&self) -> bool {
-        // ORDERING: SeqCst: see `await_task`.
-        self.control.awaited.0.load(Ordering::SeqCst) != 0
+    pub(crate) fn is_awaited(&self, task: u32) -> bool {
+        // ORDERING: SeqCst: see `set_awaited`.
+        match self.control.awaited.0.load(Ordering::SeqCst) {
+            0 => false,
+            word if word & AWAITED_SCOPE != 0 => self.scopes.is_drained(word & !AWAITED_SCOPE),
+            word => word - 1 == task,
+        }
+    }
+
+    /// Completes a task, calling `ready` for each that now waits for nothing. The slot may be another task's afterwards.
+    #[inline]
+    pub(crate) fn complete(&self, task: u32, ready: impl FnMut(u32)) {
+        let scope = self.tasks.slot(task).scope();
+        self.tasks.complete(task, ready);
+        self.count_completed();
+        self.scopes.leave(scope);
     }
 
     /// No more tasks will be submitted.
@@ -500,7 +714,10 @@ impl<'m> Graph<'m> {
     /// once.
     #[inline]
     pub(crate) fn push_ready(&self, task: u32, shape: Shape, starts_together: bool) {
-        let queue = if starts_together { TOGETHER } else { shape as usize };
+        self.push(task, if starts_together { TOGETHER } else { shape as usize });
+    }
+
+    fn push(&self, task: u32, queue: usize) {
         assert!(self.ready[queue].push(task), "a ready queue has a cell for every task");
     }
 
@@ -542,7 +759,7 @@ impl<'m> Graph<'m> {
         unsafe { &raw const (*record).payloads }.cast_mut()
     }
 
-    /// The task that a core runs, plus one; 0 for none.
+    /// The slot of the task that a core runs, plus one; 0 for none.
     pub(crate) fn running_on(&self, core: usize) -> &AtomicU32 {
         let record = self.record(core);
         // SAFETY: the record is inside the arena, lives for 'm, and the word is only used atomically.
@@ -550,23 +767,13 @@ impl<'m> Graph<'m> {
     }
 
     fn record(&self, core: usize) -> *const CoreRecord {
-        assert!(core < self.cores, "core {core} of {}", self.cores);
+        assert!(core < self.cores(), "core {core} of {}", self.cores());
         self.core_records.wrapping_add(core)
     }
 
     /// Number of cores that have a record.
     pub(crate) fn cores(&self) -> usize {
-        self.cores
-    }
-
-    /// Address and size of the heap.
-    pub(super) fn heap(&self) -> (u64, u64) {
-        (self.heap, self.heap_bytes)
-    }
-
-    /// Size of the argument memory.
-    pub(super) fn argument_bytes(&self) -> u64 {
-        self.argument_bytes
+        self.layout.cores
     }
 
     /// Stores a task's arguments at `offset`, where the orchestrator has reserved
@@ -578,7 +785,9 @@ impl<'m> Graph<'m> {
         scalars: &[u64],
     ) {
         let count = tensors.len();
-        assert!(u64::from(offset) + argument_bytes_of(count, scalars.len()) <= self.argument_bytes);
+        assert!(
+            u64::from(offset) + argument_bytes_of(count, scalars.len()) <= self.layout.argument_bytes as u64
+        );
         let pointers: *mut *const SimplerTensor = self.arguments.wrapping_add(offset as usize).cast();
         let views: *mut SimplerTensor = pointers.wrapping_add(count).cast();
         let values: *mut u64 = views.wrapping_add(count).cast();
@@ -596,7 +805,8 @@ impl<'m> Graph<'m> {
         unsafe { std::ptr::copy_nonoverlapping(scalars.as_ptr(), values, scalars.len()) };
     }
 
-    /// The arguments of a block of a task, as its kernels receive them. Valid until the next run resets the graph.
+    /// The arguments of a block of a task, as its kernels receive them. Valid until the task's
+    /// scope is drained.
     #[inline]
     pub fn kernel_args(&self, work: &TaskWork, block: u32) -> SimplerKernelArgs {
         let pointers: *const *const SimplerTensor =
@@ -639,7 +849,7 @@ pub(super) const fn argument_bytes_of(tensors: usize, scalars: usize) -> u64 {
 /// `count` elements of `T` at `offset`.
 ///
 /// # Safety
-/// - The elements are inside an allocation that lives for `'m`, aligned, and initialised.
+/// - The elements are inside an allocation that lives for `'m`, aligned, and initialised; any bytes are such an element.
 /// - All their fields are atomics.
 unsafe fn part<'m, T>(start: *mut u8, offset: usize, count: usize) -> &'m [T] {
     let first: *const T = start.wrapping_add(offset).cast_const().cast();
@@ -650,40 +860,74 @@ unsafe fn part<'m, T>(start: *mut u8, offset: usize, count: usize) -> &'m [T] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::host_arena::HostArena;
 
     #[test]
     fn parts_do_not_overlap_and_the_image_ends_before_the_arguments() {
-        let layout = ArenaLayout::new(Limits { window: 8, ..Limits::default() }, 24).unwrap();
+        let ring = RingLimits { window: 8, ..RingLimits::default() };
+        let layout = ArenaLayout::new(Limits::each(ring), 24).unwrap();
         let parts = [
             (0, size_of::<Control>()),
             (layout.core_records, 24 * size_of::<CoreRecord>()),
             (layout.cursors, 2 * QUEUES * 64),
-            (layout.cells, QUEUES * 8 * 8),
-            (layout.slots, 8 * 64),
-            (layout.edges, layout.limits.edges as usize * 8),
-            (layout.arguments, layout.limits.argument_bytes as usize),
-            (layout.heap, layout.limits.heap_bytes as usize),
+            (layout.cells, QUEUES * 32 * 8),
+            (layout.built, size_of::<Built>()),
+            (layout.initial, 32 * 4),
+            (layout.scopes, SCOPES_MAX * 8),
+            (layout.slots, 32 * 64),
+            (layout.edges, RINGS * ring.edges as usize * 8),
+            (layout.arguments, RINGS * ring.argument_bytes as usize),
+            (layout.heap, RINGS * ring.heap_bytes as usize),
         ];
         for pair in parts.windows(2) {
             assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
             assert_eq!(pair[1].0 % 64, 0);
         }
-        assert_eq!(layout.total, layout.heap + layout.limits.heap_bytes as usize);
-        assert_eq!(layout.image().len(), layout.arguments);
+        assert_eq!(layout.total, layout.heap + RINGS * ring.heap_bytes as usize);
+        assert_eq!(layout.image().len(), layout.built);
         assert_eq!(layout.heap % 1024, 0);
     }
 
     #[test]
+    fn rings_of_different_sizes_follow_each_other() {
+        let ring = RingLimits { window: 8, heap_bytes: 1500, argument_bytes: 100, edges: 3 };
+        let mut limits = Limits::each(ring);
+        limits.rings[1] = RingLimits { window: 16, heap_bytes: 4096, argument_bytes: 64, edges: 5 };
+        let layout = ArenaLayout::new(limits, 24).unwrap();
+        let places = layout.rings.map(|place| (place.slots, place.edges, place.arguments, place.heap));
+        assert_eq!(places, [(0, 0, 0, 0), (8, 3, 128, 2048), (24, 8, 192, 6144), (32, 11, 320, 8192)]);
+        // The queue has a cell for each of the 40 slots.
+        assert_eq!((layout.window, layout.queue), (40, 64));
+        let memory = HostArena::whole(layout);
+        let graph = memory.graph();
+        assert_eq!(graph.heap(1) - graph.heap(0), 2048);
+        for (ring, local, slot) in [(0, 0, 0), (0, 9, 1), (1, 16, 8), (1, 15, 23), (2, 7, 31), (3, 4, 36)] {
+            let task = TaskId::new(ring, local);
+            assert_eq!(graph.slot_of(task), slot);
+            graph.tasks.slot(slot).prepare(local, &TaskWork::default(), 0);
+            assert_eq!(graph.task_in(slot), task);
+        }
+    }
+
+    #[test]
     fn limits_that_make_no_arena_are_refused() {
-        let good = Limits::default();
+        let good = RingLimits::default();
         for bad in [
-            Limits { window: 3, ..good },
-            Limits { window: 2, ..good },
-            Limits { window: 0, ..good },
-            Limits { heap_bytes: 1023, ..good },
-            Limits { argument_bytes: 1 << 32, ..good },
+            RingLimits { window: 3, ..good },
+            RingLimits { window: 2, ..good },
+            RingLimits { window: 0, ..good },
+            RingLimits { heap_bytes: 1023, ..good },
+            RingLimits { argument_bytes: 1 << 32, ..good },
+            // Only all four of them are too many.
+            RingLimits { window: 1 << 26, ..good },
+            RingLimits { argument_bytes: 1 << 30, ..good },
+            RingLimits { edges: 1 << 30, ..good },
         ] {
-            assert_eq!(ArenaLayout::new(bad, 24).unwrap_err().code, code::INVALID_ARGUMENTS, "{bad:?}");
+            assert_eq!(
+                ArenaLayout::new(Limits::each(bad), 24).unwrap_err().code,
+                code::INVALID_ARGUMENTS,
+                "{bad:?}"
+            );
         }
     }
 }

@@ -1,13 +1,20 @@
-//! The orchestrator's side of the graph: from a task's tensors to memory, dependencies and readiness.
+//! The orchestrator's side of the graph: from a task's tensors to memory, dependencies and readiness; and the scopes.
 
 use simpler_device_phase::TaskAttrs;
-use simpler_kernel_abi::{ArgUse, SimplerTensor};
+use simpler_kernel_abi::{ArgUse, NO_TASK, SimplerTensor};
 
 use super::arena::{Graph, argument_bytes_of};
 use super::fan::{TaskKernels, TaskWork};
 use super::regions::{Region, Regions, RegionsFull};
-use super::{GraphError, OUTPUT_ALIGNMENT, REGIONS_MAX, Shape};
+use super::ring::{DRAINED, Resource, Ring};
+use super::scope::ROOT;
+use super::{GraphError, OUTPUT_ALIGNMENT, REGIONS_MAX, RINGS, SCOPE_DEPTH_MAX, SCOPES_MAX, Shape, TaskId};
 use crate::code;
+
+/// Room that the region map is to have for a submit: more entries than most need.
+const REGIONS_SPARE: usize = REGIONS_MAX / 16;
+/// Tasks that have to come back before the map is swept for room: a sweep looks at every entry.
+const SWEEP_TASKS: u64 = REGIONS_MAX as u64 / 64;
 
 /// One tensor of a task.
 #[derive(Clone, Copy, Debug)]
@@ -40,71 +47,303 @@ pub struct NewTask<'t> {
 /// What became of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Submitted {
-    /// Its index, from 0 upwards.
-    pub task: u32,
+    /// Which one it is.
+    pub task: TaskId,
     /// It waits for nothing and is in a ready queue, from where a scheduler with cores for this shape can take it.
     pub ready: Option<Shape>,
+}
+
+/// Waits until a scope that has ended is drained.
+pub type AwaitScope<'a> = dyn Fn(u32) -> Result<(), GraphError> + 'a;
+
+/// What is known of a scope's record.
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    is_open: bool,
+    /// The segments that name it.
+    segments: u32,
+    /// Tasks, and scopes directly in it, so far.
+    entered: u32,
 }
 
 /// What the orchestrator alone knows of the graph it fills. One for many runs.
 #[derive(Debug, Default)]
 pub struct Builder {
+    /// Nothing runs before the graph is complete, so nothing comes back.
+    ahead: bool,
+    rings: [Ring; RINGS],
+    /// The open scopes, from the outer to the inner.
+    open: Vec<u32>,
+    /// By scope less one.
+    records: Vec<Record>,
+    free_records: Vec<u32>,
+    /// Ended without a segment of their own, and perhaps not drained.
+    ended: Vec<u32>,
     regions: Regions,
-    next_task: u32,
-    next_edge: u32,
-    argument_bytes_used: u64,
-    heap_bytes_used: u64,
+    /// Tasks that have come back since the map was swept.
+    come_back: u64,
+    /// The slots of the predecessors.
     predecessors: Vec<u32>,
-    /// Per task, the last task (plus one) that was found to depend on it: each predecessor counts once.
-    counted_for: Vec<u32>,
+    /// By slot, the last submit that was found to depend on it: each predecessor counts once.
+    counted_for: Vec<u64>,
+    submits: u64,
 }
 
 impl Builder {
-    /// A builder for a graph without tasks.
+    /// A builder for a graph that runs while it is filled. To be cleared first.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets the last run's tasks, keeps the memory.
-    pub fn clear(&mut self) {
+    /// A builder for a graph that runs later.
+    pub fn ahead() -> Self {
+        Self { ahead: true, ..Self::default() }
+    }
+
+    /// Forgets the last run's tasks, keeps the memory. From now on for `graph`.
+    pub fn clear(&mut self, graph: &Graph<'_>) {
+        for (ring, limits) in self.rings.iter_mut().zip(&graph.limits().rings) {
+            ring.clear(limits);
+        }
+        self.open.clear();
+        self.records.clear();
+        self.free_records.clear();
+        self.ended.clear();
         self.regions.clear();
-        self.counted_for.clear();
-        self.next_task = 0;
-        self.next_edge = 0;
-        self.argument_bytes_used = 0;
-        self.heap_bytes_used = 0;
+        self.come_back = 0;
+        self.counted_for.resize(graph.tasks.slots.len(), 0);
     }
 
-    /// Tasks submitted so far, edges and bytes of argument memory in use.
-    pub(crate) fn used(&self) -> [usize; 3] {
-        [self.next_task as usize, self.next_edge as usize, self.argument_bytes_used as usize]
+    /// Tasks submitted so far, edges and bytes of argument memory in use, by ring, of a graph that is built ahead.
+    pub(crate) fn used(&self) -> [[usize; 3]; RINGS] {
+        let used = |ring: &Ring, resource| ring.used(resource).0 as usize;
+        [0, 1, 2, 3].map(|ring| {
+            [Resource::Tasks, Resource::Edges, Resource::Arguments].map(|what| used(&self.rings[ring], what))
+        })
     }
 
-    /// The tasks that the last submitted task depends on, each once.
+    /// The slots of the tasks that the last submitted task depends on, each once; tasks that came back are not among
+    /// them.
     pub fn predecessors(&self) -> &[u32] {
         &self.predecessors
     }
 
+    /// Scopes that are open, the run's own not counted.
+    pub(crate) fn depth(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Opens a scope in the innermost open one.
+    ///
+    /// # Errors
+    /// Code 10 where scopes are nested too deeply, or open scopes hold every record of one; what the wait for one that
+    /// has ended gives.
+    pub fn begin_scope(&mut self, graph: &Graph<'_>, wait: &AwaitScope<'_>) -> Result<(), GraphError> {
+        if self.open.len() == SCOPE_DEPTH_MAX {
+            let text = format!("more than {SCOPE_DEPTH_MAX} scopes inside one another");
+            return Err(GraphError { code: code::SCOPES_FULL, text });
+        }
+        let parent = self.scope();
+        let scope = if self.ahead { ROOT } else { self.take_record(graph, wait)? };
+        if scope != ROOT {
+            graph.scopes.open(scope, parent);
+            self.records[scope as usize - 1] = Record { is_open: true, ..Record::default() };
+            self.enter(parent);
+        }
+        self.open.push(scope);
+        Ok(())
+    }
+
+    /// Ends the innermost scope: what is submitted later must not use its outputs.
+    ///
+    /// # Errors
+    /// Code 5 where none is open.
+    pub fn end_scope(&mut self, graph: &Graph<'_>) -> Result<(), GraphError> {
+        let Some(scope) = self.open.pop() else {
+            let text = "scope_end without a scope_begin before it".to_owned();
+            return Err(GraphError { code: code::INVALID_ARGUMENTS, text });
+        };
+        if scope != ROOT {
+            let record = &mut self.records[scope as usize - 1];
+            record.is_open = false;
+            graph.scopes.close(scope, record.entered);
+            if record.segments == 0 {
+                self.ended.push(scope);
+            }
+        }
+        Ok(())
+    }
+
+    fn scope(&self) -> u32 {
+        self.open.last().copied().unwrap_or(ROOT)
+    }
+
+    /// One more task or scope in a scope.
+    fn enter(&mut self, scope: u32) {
+        if scope != ROOT {
+            self.records[scope as usize - 1].entered += 1;
+        }
+    }
+
+    fn is_drained(&self, graph: &Graph<'_>, scope: u32) -> bool {
+        match scope {
+            DRAINED => true,
+            ROOT => false,
+            _ => !self.records[scope as usize - 1].is_open && graph.scopes.is_drained(scope),
+        }
+    }
+
+    /// A record for a scope that is about to begin.
+    fn take_record(&mut self, graph: &Graph<'_>, wait: &AwaitScope<'_>) -> Result<u32, GraphError> {
+        loop {
+            if let Some(free) = self.free_records.pop() {
+                return Ok(free);
+            }
+            if self.records.len() < SCOPES_MAX {
+                self.records.push(Record::default());
+                return Ok(self.records.len() as u32);
+            }
+            self.free_drained_records(graph);
+            if self.free_records.is_empty() {
+                let is_closed = |scope: &u32| !self.records[*scope as usize - 1].is_open;
+                let Some(closed) = (1..=SCOPES_MAX as u32).find(is_closed) else {
+                    let text = format!("all of {SCOPES_MAX} scopes are open");
+                    return Err(GraphError { code: code::SCOPES_FULL, text });
+                };
+                wait(closed)?;
+            }
+        }
+    }
+
+    /// Makes the records of scopes that are drained free, wherever their tasks stand in a ring.
+    fn free_drained_records(&mut self, graph: &Graph<'_>) {
+        let mut ended = std::mem::take(&mut self.ended);
+        ended.retain(|scope| {
+            let drained = self.is_drained(graph, *scope);
+            if drained {
+                self.free_records.push(*scope);
+            }
+            !drained
+        });
+        self.ended = ended;
+        for ring in 0..RINGS {
+            for index in 0..self.rings[ring].segments.len() {
+                let scope = self.rings[ring].segments[index].scope;
+                if scope != DRAINED && self.is_drained(graph, scope) {
+                    self.rings[ring].segments[index].scope = DRAINED;
+                    self.leave_segment(scope);
+                }
+            }
+        }
+    }
+
+    /// One segment less names a scope that is drained.
+    fn leave_segment(&mut self, scope: u32) {
+        if scope != DRAINED {
+            let record = &mut self.records[scope as usize - 1];
+            record.segments -= 1;
+            if record.segments == 0 {
+                self.free_records.push(scope);
+            }
+        }
+    }
+
+    /// Gives a ring what its oldest tasks do not need any more; whether there was anything.
+    fn reclaim(&mut self, graph: &Graph<'_>, ring: usize) -> bool {
+        let before = self.rings[ring].oldest_local();
+        while let Some(scope) = self.rings[ring].segments.front().map(|segment| segment.scope)
+            && self.is_drained(graph, scope)
+        {
+            self.rings[ring].pop_segment();
+            self.leave_segment(scope);
+        }
+        let come_back = self.rings[ring].oldest_local() - before;
+        self.come_back += come_back;
+        come_back != 0
+    }
+
+    /// Takes of a ring's resource, waiting for a scope that has ended; `full` says what cannot be had.
+    #[inline]
+    fn take(
+        &mut self,
+        graph: &Graph<'_>,
+        ring: usize,
+        (resource, count): (Resource, u64),
+        wait: &AwaitScope<'_>,
+        full: impl FnOnce((u64, u64)) -> (u32, String),
+    ) -> Result<u64, GraphError> {
+        match self.rings[ring].take(resource, count) {
+            Some(place) => Ok(place),
+            None => self.take_later(graph, ring, (resource, count), wait, full),
+        }
+    }
+
+    #[cold]
+    fn take_later(
+        &mut self,
+        graph: &Graph<'_>,
+        ring: usize,
+        (resource, count): (Resource, u64),
+        wait: &AwaitScope<'_>,
+        full: impl FnOnce((u64, u64)) -> (u32, String),
+    ) -> Result<u64, GraphError> {
+        loop {
+            let reclaimed = self.reclaim(graph, ring);
+            if let Some(place) = self.rings[ring].take(resource, count) {
+                return Ok(place);
+            }
+            if reclaimed {
+                continue;
+            }
+            let oldest = self.rings[ring].segments.front().map(|segment| segment.scope);
+            let ended = oldest.filter(|scope| *scope != ROOT && !self.records[*scope as usize - 1].is_open);
+            let Some(ended) = ended else {
+                let (code, text) = full(self.rings[ring].used(resource));
+                let holder = match oldest {
+                    None => "",
+                    Some(_) if self.ahead => ", and nothing comes back before the graph runs",
+                    Some(_) => ", and what is in use belongs to a scope that is still open",
+                };
+                return Err(GraphError { code, text: format!("ring {ring}: {text}{holder}") });
+            };
+            wait(ended)?;
+        }
+    }
+
     /// Adds a task: allocates its outputs, finds out what it depends on, and makes it ready if nothing; one without
-    /// kernels is then finished.
+    /// kernels is then finished. Where its ring is full it waits for a scope that has ended.
     ///
     /// # Errors
     /// When a limit of the run is reached or a tensor leaves its buffer. The graph then holds the tasks before, and
     /// the run must be failed.
-    pub fn submit(&mut self, graph: &Graph<'_>, new: &mut NewTask<'_>) -> Result<Submitted, GraphError> {
+    pub fn submit(
+        &mut self,
+        graph: &Graph<'_>,
+        new: &mut NewTask<'_>,
+        wait: &AwaitScope<'_>,
+    ) -> Result<Submitted, GraphError> {
         let NewTask { kernels, blocks, ref mut arguments, scalars, deps, attrs, predicate } = *new;
-        let task = self.next_task;
-        let window = graph.tasks.slots.len();
-        if task as usize == window {
-            let text = format!("the task window is full: a run has at most {window} tasks");
+        let ring = self.open.len().min(RINGS - 1);
+        let Ok(local) = u32::try_from(self.rings[ring].next_local()) else {
+            let text = format!("ring {ring}: a run has at most {} tasks there", u32::MAX);
             return Err(GraphError { code: code::FLOW_CONTROL, text });
-        }
-        self.allocate_outputs(graph, task, arguments)?;
+        };
+        let task = TaskId::new(ring, local);
+        self.take(graph, ring, (Resource::Tasks, 1), wait, |(_, window)| {
+            (code::SCOPE_DEADLOCK, format!("the task window is full: it has {window} tasks"))
+        })?;
+        self.allocate_outputs(graph, task, arguments, wait)?;
         check_predicate(task, arguments, attrs, predicate)?;
-        let offset = self.reserve_arguments(graph, arguments.len(), scalars.len())?;
+        let bytes = argument_bytes_of(arguments.len(), scalars.len());
+        let offset = self.take(graph, ring, (Resource::Arguments, bytes), wait, |(_, size)| {
+            (code::SCOPE_DEADLOCK, format!("the argument memory is full: it has {size} bytes"))
+        })?;
+        // The layout keeps the argument memory below 4 GiB.
+        let offset = graph.first_argument(ring) + offset as u32;
         graph.store_arguments(offset, arguments.iter().map(|argument| &argument.tensor), scalars);
-        self.find_predecessors(task, arguments, deps)?;
+        self.find_predecessors(graph, task, arguments, deps)?;
 
+        let scope = self.scope();
         let predecessors = self.predecessors.len() as u32;
         let work = TaskWork {
             kernels,
@@ -114,69 +353,84 @@ impl Builder {
             attrs,
             predicate,
             blocks,
+            scope,
         };
-        let slot = graph.tasks.slot(task);
-        slot.prepare(&work, predecessors);
-        let edges = graph.tasks.edges.len();
+        let index = graph.slot_of(task);
+        let slot = graph.tasks.slot(index);
+        slot.prepare(local, &work, predecessors);
         // The orchestrator's own count, and one for each predecessor that has already completed.
         let mut met = 1;
-        for predecessor in &self.predecessors {
-            if self.next_edge as usize == edges {
-                let text = format!("the dependency pool is full: a run has at most {edges} dependencies");
-                return Err(GraphError { code: code::DEPENDENCIES_FULL, text });
-            }
-            if graph.tasks.link(*predecessor, self.next_edge, task) {
-                self.next_edge += 1;
-            } else {
+        for position in 0..self.predecessors.len() {
+            let edge = self.take(graph, ring, (Resource::Edges, 1), wait, |(_, edges)| {
+                (code::DEPENDENCIES_FULL, format!("the dependency pool is full: it has {edges} dependencies"))
+            })?;
+            let edge = graph.first_edge(ring) + edge as u32;
+            if !graph.tasks.link(self.predecessors[position], edge, index) {
+                self.rings[ring].give_back(Resource::Edges, 1);
                 met += 1;
             }
         }
-        self.next_task += 1;
+        self.enter(scope);
+        if self.rings[ring].note_scope(scope) && scope != ROOT {
+            self.records[scope as usize - 1].segments += 1;
+        }
         // Before the task can complete: nobody may see more tasks completed than submitted.
-        graph.set_submitted(self.next_task);
+        graph.set_submitted(ring, local.wrapping_add(1));
         let mut ready = None;
         if slot.arrive(met) {
             ready = kernels.shape();
             match ready {
-                Some(shape) => graph.push_ready(task, shape, work.starts_together()),
-                None => {
-                    // Nothing was linked to it yet.
-                    graph.tasks.complete(task, |_| ());
-                    graph.count_completed();
-                }
+                Some(shape) => graph.push_ready(index, shape, work.starts_together()),
+                // Nothing was linked to it yet.
+                None => graph.complete(index, |_| ()),
             }
         }
         Ok(Submitted { task, ready })
     }
 
     /// Tells each task so far that writes any of a view, and, `read` as well, that has read it since.
-    pub(crate) fn using(&self, tensor: &SimplerTensor, read: bool, each: &mut impl FnMut(u32)) {
+    /// `each` gets its slot.
+    pub(crate) fn using(
+        &self,
+        graph: &Graph<'_>,
+        tensor: &SimplerTensor,
+        read: bool,
+        each: &mut impl FnMut(u32),
+    ) {
         let start = tensor.start_offset;
-        self.regions.using(Region { base: tensor.addr, start, end: start + tensor.extent }, read, each);
+        let region = Region { base: tensor.addr, start, end: start + tensor.extent };
+        self.regions.using(region, read, &mut |task| {
+            if is_there(&self.rings, task) {
+                each(graph.slot_of(task));
+            }
+        });
     }
 
     fn allocate_outputs(
         &mut self,
         graph: &Graph<'_>,
-        task: u32,
+        task: TaskId,
         arguments: &mut [TaskArg],
+        wait: &AwaitScope<'_>,
     ) -> Result<(), GraphError> {
-        let (heap, heap_bytes) = graph.heap();
+        let ring = task.ring();
         for argument in arguments {
             let tensor = &mut argument.tensor;
             if argument.arg_use == ArgUse::Output {
-                let bytes = tensor.bytes.checked_next_multiple_of(OUTPUT_ALIGNMENT);
-                let used = bytes.and_then(|bytes| self.heap_bytes_used.checked_add(bytes));
-                let Some(used) = used.filter(|used| *used <= heap_bytes) else {
+                // What overflows is more than any heap.
+                let bytes = tensor.bytes.checked_next_multiple_of(OUTPUT_ALIGNMENT).unwrap_or(u64::MAX);
+                let offset = self.take(graph, ring, (Resource::Heap, bytes), wait, |(used, size)| {
+                    let asked = tensor.bytes;
                     let text = format!(
-                        "the heap is full: task {task} asks for {} bytes, {} of {heap_bytes} are in use",
-                        tensor.bytes, self.heap_bytes_used
+                        "the heap is full: task {task} asks for {asked} bytes, {used} of {size} are in use"
                     );
-                    return Err(GraphError { code: code::HEAP_FULL, text });
-                };
-                tensor.addr = if tensor.bytes == 0 { 0 } else { heap + self.heap_bytes_used };
-                tensor.owner_task = u64::from(task);
-                self.heap_bytes_used = used;
+                    (code::HEAP_FULL, text)
+                })?;
+                tensor.addr = if tensor.bytes == 0 { 0 } else { graph.heap(ring) + offset };
+                tensor.owner_task = task.raw();
+            } else if tensor.owner_task != NO_TASK && !self.is_valid(graph, tensor.owner_task) {
+                let text = format!("task {task}: a tensor is the output of a task whose scope has ended");
+                return Err(GraphError { code: code::INVALID_ARGUMENTS, text });
             }
             let end = tensor.start_offset.checked_add(tensor.extent);
             if end.is_none_or(|end| end > tensor.bytes) {
@@ -201,51 +455,64 @@ impl Builder {
         Ok(())
     }
 
-    fn reserve_arguments(
-        &mut self,
-        graph: &Graph<'_>,
-        tensors: usize,
-        scalars: usize,
-    ) -> Result<u32, GraphError> {
-        let offset = self.argument_bytes_used;
-        let used = offset + argument_bytes_of(tensors, scalars);
-        if used > graph.argument_bytes() {
-            let text = format!(
-                "the argument memory is full: a run has {} bytes of it and no task frees any",
-                graph.argument_bytes()
-            );
-            return Err(GraphError { code: code::FLOW_CONTROL, text });
+    /// Whether the outputs of a task may be used: its scope is open. A scope that ended a moment ago may pass for open.
+    fn is_valid(&self, graph: &Graph<'_>, owner: u64) -> bool {
+        let Some(owner) = i64::try_from(owner).ok().and_then(TaskId::named) else { return false };
+        let was_submitted = u64::from(owner.local()) < self.rings[owner.ring()].next_local();
+        if !was_submitted || !is_there(&self.rings, owner) {
+            return false;
         }
-        self.argument_bytes_used = used;
-        // The layout keeps the argument memory below 4 GiB.
-        Ok(offset as u32)
+        let scope = graph.tasks.slot(graph.slot_of(owner)).scope();
+        scope == ROOT || self.records[scope as usize - 1].is_open
+    }
+
+    /// Makes room in the region map where there is little, if that can be.
+    fn make_room_for_regions(&mut self, graph: &Graph<'_>) {
+        let room = self.regions.room();
+        if room >= REGIONS_SPARE {
+            return;
+        }
+        (0..RINGS).for_each(|ring| _ = self.reclaim(graph, ring));
+        if self.come_back >= SWEEP_TASKS || room == 0 && self.come_back != 0 {
+            self.come_back = 0;
+            let Self { regions, rings, .. } = self;
+            regions.sweep(|task| is_there(rings, task));
+        }
     }
 
     fn find_predecessors(
         &mut self,
-        task: u32,
+        graph: &Graph<'_>,
+        task: TaskId,
         arguments: &[TaskArg],
         deps: &[i64],
     ) -> Result<(), GraphError> {
-        let Self { regions, predecessors, counted_for, .. } = self;
+        self.make_room_for_regions(graph);
+        self.submits += 1;
+        let Self { regions, predecessors, counted_for, rings, submits, .. } = self;
         predecessors.clear();
-        counted_for.push(0);
-        let mut depend = |on: u32| {
-            if let Some(mark) = counted_for.get_mut(on as usize)
-                && *mark != task + 1
-            {
-                *mark = task + 1;
-                predecessors.push(on);
+        let mut depend = |on: TaskId| {
+            if !is_there(rings, on) {
+                return false;
             }
+            let slot = graph.slot_of(on);
+            let mark = &mut counted_for[slot as usize];
+            if *mark != *submits {
+                *mark = *submits;
+                predecessors.push(slot);
+            }
+            true
         };
         for dep in deps {
-            match u32::try_from(*dep) {
-                Ok(dep) if dep < task => depend(dep),
-                _ => {
-                    let text = format!("task {task}: it cannot wait for task {dep}, which is none before it");
-                    return Err(GraphError { code: code::INVALID_ARGUMENTS, text });
-                }
-            }
+            let named = TaskId::named(*dep).filter(|named| {
+                u64::from(named.local()) < rings[named.ring()].next_local() && *named != task
+            });
+            let Some(named) = named else {
+                let text = format!("task {task}: it cannot wait for task {dep}, which is none before it");
+                return Err(GraphError { code: code::INVALID_ARGUMENTS, text });
+            };
+            // One that is not there any more is done.
+            depend(named);
         }
         for TaskArg { tensor, arg_use } in arguments {
             if tensor.manual_dep != 0 {
@@ -269,9 +536,14 @@ impl Builder {
     }
 }
 
+/// Whether a task has not come back. For one that was submitted.
+fn is_there(rings: &[Ring; RINGS], task: TaskId) -> bool {
+    u64::from(task.local()) >= rings[task.ring()].oldest_local()
+}
+
 /// Whether a task's predicate is a word that is there when the task is ready.
 fn check_predicate(
-    task: u32,
+    task: TaskId,
     arguments: &[TaskArg],
     attrs: TaskAttrs,
     predicate: u8,

@@ -8,6 +8,9 @@
 //! `CLOSED` knows that the predecessor has completed and links nothing. So every successor is counted down
 //! exactly once: by the walk, or by the orchestrator.
 //!
+//! A task is known by its slot's index in all of this. When its scope is drained the slot becomes another task's, so an
+//! index is good until then, and a scheduler's until it has left the task's scope.
+//!
 //! A task runs in *parts*: each kernel of each block is one. Blocks are handed out by whoever has taken the task from a
 //! ready queue, which one scheduler at a time can have; parts are counted down as they finish, and the last completes
 //! the task.
@@ -25,7 +28,7 @@ pub const CLOSED: u32 = u32::MAX;
 /// Places of a cluster: its AIC, its first AIV, its second.
 pub const PLACES: usize = 3;
 
-/// What a scheduler needs of a task, and its counts. One cache line; all zero is a valid slot.
+/// What a scheduler needs of a task, and its counts. One cache line; any bytes are a slot that no task uses.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub struct TaskSlot {
@@ -41,6 +44,9 @@ pub struct TaskSlot {
     next_block: AtomicU32,
     /// Parts that have not finished.
     unfinished: AtomicU32,
+    /// The task's number in its ring.
+    local: AtomicU32,
+    scope: AtomicU32,
 }
 
 /// The kernels of a task by their place in a cluster.
@@ -109,7 +115,7 @@ const fn shape_of(active: u8) -> Option<Shape> {
 }
 
 /// What a task runs: the kernels, where its arguments are, how many, how often.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskWork {
     /// The kernels.
     pub kernels: TaskKernels,
@@ -125,6 +131,8 @@ pub struct TaskWork {
     pub predicate: u8,
     /// Blocks, 1 or more.
     pub blocks: u32,
+    /// The scope that it is counted in.
+    pub scope: u32,
 }
 
 impl TaskWork {
@@ -147,7 +155,7 @@ impl TaskWork {
     }
 }
 
-/// One element of a fan-out list. All zero is a valid edge.
+/// One element of a fan-out list. Any bytes are an edge in no list.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Edge {
@@ -187,12 +195,14 @@ impl TaskSlot {
             blocks: word(),
             next_block: word(),
             unfinished: word(),
+            local: word(),
+            scope: word(),
         }
     }
 
-    /// Makes the slot a task that waits for `predecessors` and for its orchestrator. Orchestrator only, before
-    /// the task is linked or pushed anywhere.
-    pub fn prepare(&self, work: &TaskWork, predecessors: u32) {
+    /// Makes the slot the task with the number `local` in its ring, which waits for `predecessors` and for its
+    /// orchestrator. Orchestrator only, before the task is linked or pushed anywhere.
+    pub fn prepare(&self, local: u32, work: &TaskWork, predecessors: u32) {
         // ORDERING: Relaxed: nobody else knows the task yet, here and below. Who learns of it does so through
         // `successors` of a predecessor or a ready queue, and both are published with Release.
         self.waiting_for.store(predecessors + 1, Ordering::Relaxed);
@@ -207,6 +217,8 @@ impl TaskSlot {
         self.blocks.store(work.blocks, Ordering::Relaxed);
         self.next_block.store(0, Ordering::Relaxed);
         self.unfinished.store(work.parts(), Ordering::Relaxed);
+        self.local.store(local, Ordering::Relaxed);
+        self.scope.store(work.scope, Ordering::Relaxed);
     }
 
     /// What to run. For who took the task from a ready queue, or completes its predecessor.
@@ -226,7 +238,21 @@ impl TaskSlot {
             attrs: TaskAttrs::from_bits(attrs),
             predicate: places >> TaskKernels::PLACE_BITS,
             blocks: self.blocks.load(Ordering::Relaxed),
+            scope: self.scope.load(Ordering::Relaxed),
         }
+    }
+
+    /// The task's number in its ring. As for [`TaskSlot::work`], or for diagnosis.
+    pub fn local(&self) -> u32 {
+        // ORDERING: Relaxed: as in `work`.
+        self.local.load(Ordering::Relaxed)
+    }
+
+    /// The scope that the task is counted in. As for [`TaskSlot::work`].
+    #[inline]
+    pub fn scope(&self) -> u32 {
+        // ORDERING: Relaxed: as in `work`.
+        self.scope.load(Ordering::Relaxed)
     }
 
     /// The first block that was not handed out. For who has the task.
@@ -268,14 +294,14 @@ impl TaskSlot {
 /// The slots and the edges of a graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Tasks<'m> {
-    /// One per task, by task index.
+    /// One per task, each ring's behind the other's.
     pub slots: &'m [TaskSlot],
     /// The pool that fan-out lists are made of.
     pub edges: &'m [Edge],
 }
 
 impl<'m> Tasks<'m> {
-    /// The slot of a task. An index that the graph handed out.
+    /// The slot of an index that the graph handed out.
     #[inline]
     pub fn slot(&self, task: u32) -> &'m TaskSlot {
         &self.slots[task as usize]
@@ -307,7 +333,7 @@ impl<'m> Tasks<'m> {
 
     /// Whether `task` has completed: everything that it wrote is then visible.
     pub fn is_complete(&self, task: u32) -> bool {
-        // ORDERING: SeqCst: its Acquire pairs with the swap in `complete`; for the total order see `Graph::await_task`.
+        // ORDERING: SeqCst: its Acquire pairs with the swap in `complete`; for the total order see `Graph::set_awaited`.
         self.slot(task).successors.load(Ordering::SeqCst) == CLOSED
     }
 
@@ -316,7 +342,7 @@ impl<'m> Tasks<'m> {
     #[inline]
     pub fn complete(&self, task: u32, mut ready: impl FnMut(u32)) {
         // ORDERING: SeqCst: its Release pairs with the loads of CLOSED in `link`, its Acquire with its exchange; for the
-        // total order see `Graph::await_task`.
+        // total order see `Graph::set_awaited`.
         let mut at = self.slot(task).successors.swap(CLOSED, Ordering::SeqCst);
         while at != EMPTY {
             let edge = &self.edges[(at - 1) as usize];

@@ -46,7 +46,7 @@ impl HostArena {
         // SAFETY: less than the alignment, and that much was added to the size.
         let memory = unsafe { allocated.add(skipped) };
         let image = layout.image();
-        // SAFETY: the image is the part before the arguments, and the memory is new.
+        // SAFETY: the image is the first part of the arena, and the memory is new.
         unsafe { memory.as_ptr().copy_from_nonoverlapping(image.as_ptr(), image.len()) };
         Self { layout, memory, bytes, allocated, allocation }
     }

@@ -9,10 +9,13 @@
 //! Buffers that begin at different addresses are different buffers, also where their bytes overlap: a caller that
 //! wants two views of one allocation to be seen as such gives both the allocation's address and an offset.
 //!
+//! A task that was given back to its ring is done, and nobody need wait for it. Its entries leave the map when a write
+//! comes by, or by [`Regions::sweep`].
+//!
 //! The map belongs to one orchestrator. Entries come from one pool and go back to it; in steady state nothing is
 //! allocated.
 
-use super::REGIONS_MAX;
+use super::{REGIONS_MAX, TaskId};
 
 /// Chains of buffers (RUNTIME §3.5).
 const BUCKETS: usize = 4096;
@@ -48,17 +51,19 @@ struct Buffer {
 struct Access {
     start: u64,
     end: u64,
-    task: u32,
+    task: TaskId,
     next: u32,
 }
 
-/// The map. Tasks are numbered upwards.
+/// The map.
 #[derive(Debug)]
 pub struct Regions {
     buckets: Box<[u32]>,
     buffers: Vec<Buffer>,
     accesses: Vec<Access>,
     free: u32,
+    /// How many are free.
+    freed: usize,
 }
 
 impl Default for Regions {
@@ -75,6 +80,7 @@ impl Regions {
             buffers: Vec::new(),
             accesses: Vec::new(),
             free: NONE,
+            freed: 0,
         }
     }
 
@@ -86,14 +92,16 @@ impl Regions {
         self.buffers.clear();
         self.accesses.clear();
         self.free = NONE;
+        self.freed = 0;
     }
 
-    /// Notes that `task` reads `region` and tells each task that it must wait for, perhaps more than once.
+    /// Notes that `task` reads `region` and tells each task that it must wait for, perhaps more than once. `depend`
+    /// gives whether that task is still there.
     pub fn read(
         &mut self,
         region: Region,
-        task: u32,
-        depend: &mut impl FnMut(u32),
+        task: TaskId,
+        depend: &mut impl FnMut(TaskId) -> bool,
     ) -> Result<(), RegionsFull> {
         if region.start >= region.end {
             return Ok(());
@@ -112,12 +120,12 @@ impl Regions {
     }
 
     /// Notes that `task` writes `region`, having read it or not, and tells each task that it must wait for, perhaps
-    /// more than once.
+    /// more than once. `depend` as for [`Regions::read`].
     pub fn write(
         &mut self,
         region: Region,
-        task: u32,
-        depend: &mut impl FnMut(u32),
+        task: TaskId,
+        depend: &mut impl FnMut(TaskId) -> bool,
     ) -> Result<(), RegionsFull> {
         if region.start >= region.end {
             return Ok(());
@@ -130,7 +138,7 @@ impl Regions {
     }
 
     /// Tells each task that writes any of `region`, and, `read` as well, that has read it since, perhaps more than once.
-    pub fn using(&self, region: Region, read: bool, each: &mut impl FnMut(u32)) {
+    pub fn using(&self, region: Region, read: bool, each: &mut impl FnMut(TaskId)) {
         let Some(buffer) = self.known(region.base) else { return };
         let lists = [Some(buffer.writers), read.then_some(buffer.readers)];
         for mut at in lists.into_iter().flatten() {
@@ -150,22 +158,19 @@ impl Regions {
         &mut self,
         head: u32,
         region: &Region,
-        task: u32,
-        depend: &mut impl FnMut(u32),
+        task: TaskId,
+        depend: &mut impl FnMut(TaskId) -> bool,
     ) -> Result<u32, RegionsFull> {
         let (mut kept, mut at) = (NONE, head);
         while at != NONE {
             let access = self.accesses[at as usize];
             let after = access.next;
             if overlaps(&access, region) {
-                if access.task != task {
-                    depend(access.task);
-                }
-                self.accesses[at as usize].next = self.free;
-                self.free = at;
+                let is_there = access.task == task || depend(access.task);
+                self.release(at);
                 // What the write leaves on either side, if anything. The first part takes the freed entry.
                 for (start, end) in [(access.start, region.start), (region.end, access.end)] {
-                    if start < end {
+                    if is_there && start < end {
                         let part = Region { base: region.base, start, end };
                         kept = self.prepend(kept, part, access.task)?;
                     }
@@ -179,11 +184,56 @@ impl Regions {
         Ok(kept)
     }
 
-    fn prepend(&mut self, next: u32, region: Region, task: u32) -> Result<u32, RegionsFull> {
+    /// How many entries, or buffers, can still come.
+    pub fn room(&self) -> usize {
+        let unused = REGIONS_MAX - self.accesses.len() + self.freed;
+        unused.min(REGIONS_MAX - self.buffers.len())
+    }
+
+    /// Drops the entries of tasks that are not there any more, and the buffers that are left without any.
+    pub fn sweep(&mut self, is_there: impl Fn(TaskId) -> bool) {
+        let buffers = std::mem::take(&mut self.buffers);
+        for buffer in &buffers {
+            self.buckets[bucket_of(buffer.base)] = NONE;
+        }
+        self.buffers = buffers
+            .into_iter()
+            .filter_map(|mut buffer| {
+                for head in [&mut buffer.writers, &mut buffer.readers] {
+                    let (mut kept, mut at) = (NONE, *head);
+                    while at != NONE {
+                        let Access { task, next, .. } = self.accesses[at as usize];
+                        if is_there(task) {
+                            self.accesses[at as usize].next = kept;
+                            kept = at;
+                        } else {
+                            self.release(at);
+                        }
+                        at = next;
+                    }
+                    *head = kept;
+                }
+                (buffer.writers != NONE || buffer.readers != NONE).then_some(buffer)
+            })
+            .collect();
+        for (index, buffer) in self.buffers.iter_mut().enumerate() {
+            let bucket = &mut self.buckets[bucket_of(buffer.base)];
+            buffer.next = std::mem::replace(bucket, index as u32);
+        }
+    }
+
+    fn release(&mut self, at: u32) {
+        self.accesses[at as usize].next = self.free;
+        self.free = at;
+        self.freed += 1;
+    }
+
+    fn prepend(&mut self, next: u32, region: Region, task: TaskId) -> Result<u32, RegionsFull> {
         let access = Access { start: region.start, end: region.end, task, next };
         if self.free != NONE {
             let at = self.free;
             self.free = std::mem::replace(&mut self.accesses[at as usize], access).next;
+            self.freed -= 1;
             return Ok(at);
         }
         if self.accesses.len() == REGIONS_MAX {

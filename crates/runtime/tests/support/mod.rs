@@ -13,7 +13,7 @@ use simpler_kernel_abi::{ArgUse, CoreKind, DEVICE_MEMORY, DType, HOST_MEMORY, Si
 use simpler_kernel_compiler::{CallableObjects, CallableSource, Compiler, KernelSource, SourceFile};
 use simpler_platform::DeviceAddr;
 use simpler_runtime::{
-    CallableId, CallableImage, ChipArg, ChipRuntime, GraphRuntime, Limits, RunArgs, RuntimeConfig,
+    CallableId, CallableImage, ChipArg, ChipRuntime, GraphRuntime, Limits, RingLimits, RunArgs, RuntimeConfig,
 };
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 
@@ -68,7 +68,7 @@ pub(crate) fn image(name: &str, orchestration: &str, kernels: &[(&str, CoreKind,
 
 /// Limits that make small arenas.
 pub(crate) fn small() -> Limits {
-    Limits { window: 1024, heap_bytes: 1 << 20, argument_bytes: 1 << 20, edges: 1 << 16 }
+    Limits::each(RingLimits { window: 1024, heap_bytes: 1 << 20, argument_bytes: 1 << 20, edges: 1 << 16 })
 }
 
 /// A runtime over a fresh a2a3sim chip.
