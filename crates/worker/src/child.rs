@@ -15,10 +15,11 @@ use simpler_host_log as host_log;
 use simpler_relax::Relax;
 
 use crate::endpoint::{MakeEndpoint, Task, Tasks};
-use crate::mailbox::{ChildEnd, Control, Failure, Request, TASK_FRAMES};
+use crate::function::{Function, Nested, Orchestration, SubWorker};
+use crate::mailbox::{ChildEnd, Control, Digest, Failure, Request, TASK_FRAMES};
 use crate::process::{exit_now, wait_for_the_end_of};
 use crate::shared_memory::SharedRanges;
-use crate::{CallableImage, Endpoint, RunError};
+use crate::{CallableImage, ChildId, Endpoint, RunError, WorkerBuilder};
 
 /// The specification's flush limit: how long a leaving process waits for its log's writer.
 pub(crate) const LOG_DRAIN_LIMIT: Duration = Duration::from_millis(1000);
@@ -34,18 +35,53 @@ pub(crate) mod exit {
 }
 
 /// What a child inherits.
+#[derive(Clone, Copy)]
 pub(crate) struct Inheritance<'a> {
-    pub(crate) chip: usize,
+    pub(crate) child: ChildId,
     pub(crate) parent: Pid,
     pub(crate) mailbox: ChildEnd<'a>,
     pub(crate) shared: &'a SharedRanges,
-    pub(crate) callables: &'a [CallableImage],
-    pub(crate) make_endpoint: &'a MakeEndpoint,
+}
+
+/// What makes a child's endpoint, in the child.
+pub(crate) enum Role<'a> {
+    /// A chip of this index, with this snapshot of callables.
+    Chip(usize, &'a [CallableImage], &'a MakeEndpoint),
+    /// A sub worker.
+    Sub(&'a [(Digest, Function)]),
+    /// A worker below. It forks in its turn, so it is started before this process has a thread.
+    Worker(Box<WorkerBuilder>, &'a [(Digest, Orchestration)]),
+}
+
+impl Role<'_> {
+    /// Makes the endpoint; the process has the log's writer afterwards.
+    fn endpoint(self, inheritance: &Inheritance<'_>) -> Result<Box<dyn Endpoint>, RunError> {
+        match self {
+            Role::Chip(chip, callables, make) => {
+                start_threads(inheritance)?;
+                make(chip, callables)
+            }
+            Role::Sub(functions) => {
+                start_threads(inheritance)?;
+                Ok(Box::new(SubWorker(functions.to_vec())))
+            }
+            Role::Worker(builder, orchestrations) => {
+                let worker = builder.start_below(inheritance.shared)?;
+                leave_with_the_parent(inheritance)?;
+                Ok(Box::new(Nested { worker, orchestrations: orchestrations.to_vec() }))
+            }
+        }
+    }
+}
+
+fn start_threads(inheritance: &Inheritance<'_>) -> Result<(), RunError> {
+    host_log::start_writer().map_err(|error| RunError { code: -1, text: format!("host log: {error}") })?;
+    leave_with_the_parent(inheritance)
 }
 
 /// Lives as the child until it is to leave; gives the exit status.
-pub(crate) fn live(inheritance: &Inheritance<'_>) -> i32 {
-    let status = match bring_up(inheritance) {
+pub(crate) fn live(inheritance: &Inheritance<'_>, role: Role<'_>) -> i32 {
+    let status = match bring_up(inheritance, role) {
         Ok(endpoint) => serve_and_finalize(inheritance, endpoint),
         Err(status) => status,
     };
@@ -69,20 +105,14 @@ fn serve_and_finalize(inheritance: &Inheritance<'_>, mut endpoint: Box<dyn Endpo
     }
 }
 
-fn bring_up(inheritance: &Inheritance<'_>) -> Result<Box<dyn Endpoint>, i32> {
-    let made = guarded(|| {
-        host_log::start_writer()
-            .map_err(|error| RunError { code: -1, text: format!("host log: {error}") })?;
-        leave_with_the_parent(inheritance.chip, inheritance.parent)?;
-        (inheritance.make_endpoint)(inheritance.chip, inheritance.callables)
-    });
-    match made {
+fn bring_up(inheritance: &Inheritance<'_>, role: Role<'_>) -> Result<Box<dyn Endpoint>, i32> {
+    match guarded(|| role.endpoint(inheritance)) {
         Ok(endpoint) => {
             inheritance.mailbox.finish_init(Ok(endpoint.pipeline_depth().clamp(1, TASK_FRAMES)));
             Ok(endpoint)
         }
         Err((failure, status)) => {
-            host_log::log_error!("chip {}: initialization failed: {}", inheritance.chip, failure.text);
+            host_log::log_error!("{}: initialization failed: {}", inheritance.child, failure.text);
             inheritance.mailbox.finish_init(Err(&failure));
             Err(status.unwrap_or(exit::INIT_FAILED))
         }
@@ -90,10 +120,11 @@ fn bring_up(inheritance: &Inheritance<'_>) -> Result<Box<dyn Endpoint>, i32> {
 }
 
 /// Starts the thread that ends this process when its parent has ended, whatever the other threads do.
-fn leave_with_the_parent(chip: usize, parent: Pid) -> Result<(), RunError> {
+fn leave_with_the_parent(inheritance: &Inheritance<'_>) -> Result<(), RunError> {
+    let Inheritance { child, parent, .. } = *inheritance;
     let watch = move || {
         wait_for_the_end_of(parent);
-        host_log::log_warn!("chip {chip}: the parent process is gone, leaving");
+        host_log::log_warn!("{child}: the parent process is gone, leaving");
         host_log::close(LOG_DRAIN_LIMIT);
         exit_now(exit::ORPHANED)
     };
@@ -112,7 +143,7 @@ fn serve(inheritance: &Inheritance<'_>, endpoint: &mut dyn Endpoint) -> i32 {
         let panicked = match mailbox.next([false; TASK_FRAMES]) {
             Some(Request::Shutdown) => return 0,
             Some(Request::Control(request)) => {
-                let outcome = answer(request, |control| serve_control(inheritance, endpoint, control));
+                let outcome = answer(request, |control| serve_control(inheritance.shared, endpoint, control));
                 mailbox.finish_control(outcome.as_ref().copied().map_err(|(failure, _)| failure));
                 outcome.err().and_then(|(_, status)| status)
             }
@@ -216,8 +247,9 @@ impl Tasks for Frames<'_> {
     }
 }
 
-fn serve_control(
-    inheritance: &Inheritance<'_>,
+/// Answers a control request.
+pub(crate) fn serve_control(
+    shared: &SharedRanges,
     endpoint: &mut dyn Endpoint,
     control: Control,
 ) -> Result<u64, RunError> {
@@ -225,14 +257,14 @@ fn serve_control(
         Control::Malloc { bytes } => endpoint.malloc(size(bytes)?),
         Control::Free { device } => endpoint.free(device).map(|()| 0),
         Control::CopyTo { device, host, bytes } => {
-            let length = shared_range(inheritance.shared, host, bytes)?;
+            let length = shared_range(shared, host, bytes)?;
             // SAFETY: the range lies inside a mapping that this process inherited and keeps; all bytes are
             // initialized; the parent waits for the answer and asks its users not to write meanwhile.
             let source = unsafe { std::slice::from_raw_parts(host as *const u8, length) };
             endpoint.copy_to(device, source).map(|()| 0)
         }
         Control::CopyFrom { host, device, bytes } => {
-            let length = shared_range(inheritance.shared, host, bytes)?;
+            let length = shared_range(shared, host, bytes)?;
             // SAFETY: as above; nobody else in this process has a reference into it.
             let target = unsafe { std::slice::from_raw_parts_mut(host as *mut u8, length) };
             endpoint.copy_from(target, device).map(|()| 0)

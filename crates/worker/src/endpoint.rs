@@ -54,14 +54,26 @@ pub trait Endpoint {
     }
     /// The local slot of a callable that the parent's snapshot held.
     fn prepare(&mut self, callable: &[u8; 32]) -> Result<u64, RunError>;
-    /// Device memory.
-    fn malloc(&mut self, bytes: usize) -> Result<u64, RunError>;
+    /// Device memory; refused, as the three below, where there is no device.
+    fn malloc(&mut self, bytes: usize) -> Result<u64, RunError> {
+        no_device(&format!("malloc of {bytes} bytes"))
+    }
     /// Frees what `malloc` gave.
-    fn free(&mut self, device: u64) -> Result<(), RunError>;
+    fn free(&mut self, device: u64) -> Result<(), RunError> {
+        no_device(&format!("free of {device:#x}"))
+    }
     /// Host to device.
-    fn copy_to(&mut self, device: u64, host: &[u8]) -> Result<(), RunError>;
+    fn copy_to(&mut self, device: u64, host: &[u8]) -> Result<(), RunError> {
+        no_device(&format!("copy of {} bytes to {device:#x}", host.len()))
+    }
     /// Device to host.
-    fn copy_from(&mut self, host: &mut [u8], device: u64) -> Result<(), RunError>;
+    fn copy_from(&mut self, host: &mut [u8], device: u64) -> Result<(), RunError> {
+        no_device(&format!("copy of {} bytes from {device:#x}", host.len()))
+    }
+}
+
+fn no_device<T>(what: &str) -> Result<T, RunError> {
+    Err(RunError { code: -1, text: format!("{what}: this worker has no device memory of its own") })
 }
 
 /// Makes the endpoint of one child, in that child: gets the chip's index and the parent's snapshot of

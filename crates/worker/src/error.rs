@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::{ChildId, RunError};
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
@@ -27,7 +29,7 @@ impl fmt::Display for Ending {
     }
 }
 
-/// Everything that can go wrong between a parent and its chips.
+/// Everything that can go wrong between a parent and its children.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkerError {
@@ -36,7 +38,7 @@ pub enum WorkerError {
     Config(String),
     /// Fork in a process that has other threads.
     #[error(
-        "worker: this process has {threads} threads and can no longer fork its chips (a child would inherit \
+        "worker: this process has {threads} threads and can no longer fork its children (a child would inherit \
          locks whose holders it does not have): start the worker before any other thread"
     )]
     Threads {
@@ -55,30 +57,30 @@ pub enum WorkerError {
         source: std::io::Error,
     },
     /// A child's initialization failed; the text is the child's.
-    #[error("chip {chip} (pid {pid}): initialization failed: {text}")]
+    #[error("{child} (pid {pid}): initialization failed: {text}")]
     Init {
-        /// Chip index.
-        chip: usize,
+        /// Which child.
+        child: ChildId,
         /// Its process.
         pid: i32,
         /// The child's text.
         text: String,
     },
     /// The init barrier's time limit passed.
-    #[error("chip {chip} (pid {pid}) was not ready within {limit:?}")]
+    #[error("{child} (pid {pid}) was not ready within {limit:?}")]
     InitTimeout {
-        /// Chip index.
-        chip: usize,
+        /// Which child.
+        child: ChildId,
         /// Its process.
         pid: i32,
         /// The limit.
         limit: Duration,
     },
     /// A child's process ended while something was expected from it.
-    #[error("chip {chip} (pid {pid}) {ending} {during}")]
+    #[error("{child} (pid {pid}) {ending} {during}")]
     ChildGone {
-        /// Chip index.
-        chip: usize,
+        /// Which child.
+        child: ChildId,
         /// Its process.
         pid: i32,
         /// How it ended.
@@ -87,10 +89,10 @@ pub enum WorkerError {
         during: String,
     },
     /// A child had to be killed at close because it did not leave.
-    #[error("chip {chip} (pid {pid}) did not leave within {limit:?} of the shutdown and was killed")]
+    #[error("{child} (pid {pid}) did not leave within {limit:?} of the shutdown and was killed")]
     Unresponsive {
-        /// Chip index.
-        chip: usize,
+        /// Which child.
+        child: ChildId,
         /// Its process.
         pid: i32,
         /// The limit.
@@ -99,19 +101,19 @@ pub enum WorkerError {
     /// Arguments that may not go to a child.
     #[error("arguments: {0}")]
     Arguments(String),
-    /// No such chip, callable or ticket.
+    /// No such child, callable or ticket.
     #[error("worker: {0}")]
     Unknown(String),
-    /// The chip still has a run whose ticket was not waited for.
-    #[error("chip {chip} is busy with run {run_id}: wait for its ticket first")]
+    /// The child still has a run whose ticket was not waited for.
+    #[error("{child} is busy with run {run_id}: wait for its ticket first")]
     Busy {
-        /// Chip index.
-        chip: usize,
+        /// Which child.
+        child: ChildId,
         /// The run in flight.
         run_id: u64,
     },
     /// This process was forked from the one whose worker it is, and has only a copy.
-    #[error("worker: its chips belong to process {owner}")]
+    #[error("worker: its children belong to process {owner}")]
     Foreign {
         /// The process that started the worker.
         owner: i32,
@@ -120,10 +122,10 @@ pub enum WorkerError {
     #[error("worker: closed")]
     Closed,
     /// What the child reported; code and text are the child's.
-    #[error("chip {chip} (pid {pid}): {what} failed with code {code}: {text}")]
-    Chip {
-        /// Chip index.
-        chip: usize,
+    #[error("{child} (pid {pid}): {what} failed with code {code}: {text}")]
+    Child {
+        /// Which child.
+        child: ChildId,
         /// Its process.
         pid: i32,
         /// `run`, `malloc`, `free`, `copy_to`, `copy_from` or `prepare`.
@@ -133,6 +135,14 @@ pub enum WorkerError {
         /// The text.
         text: String,
     },
+}
+
+/// What an orchestration over a worker passes on of its children's failures: their code where they had one, else −1.
+impl From<WorkerError> for RunError {
+    fn from(error: WorkerError) -> Self {
+        let code = if let WorkerError::Child { code, .. } = &error { *code } else { -1 };
+        Self { code, text: error.to_string() }
+    }
 }
 
 impl WorkerError {

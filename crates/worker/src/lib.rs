@@ -1,9 +1,13 @@
-//! Workers: the L3 parent, its forked L2 chip children, their mailboxes.
+//! Workers: parents, their forked children, and the mailboxes between them.
 //!
-//! A [`Worker`] is a parent that forks one child per chip before it has any thread. Each child makes a
+//! A [`Worker`] of level 3 is a parent that forks one child per chip before it has any thread. Each child makes a
 //! [`ChipWorker`] (a platform and its runtime) and serves the mailbox that it shares with its parent; host
 //! data lies in [`SharedMemory`] that both see. Errors come back as a code and a text. A chip never outlives
 //! its parent, and its parent never loses one without saying so.
+//!
+//! The same holds at every level above (RUNTIME §1.1): the children of a worker of level 4 are whole workers of level 3,
+//! which run orchestrations, closures over their own children; and a worker of any of these levels has sub workers, which
+//! run functions of the host program. A worker of level 2 is one chip in the process itself, under the same calls.
 //!
 //! ```no_run
 //! use simpler_kernel_abi::{ArgUse, DType};
@@ -39,11 +43,17 @@ mod call_config;
 #[cfg(not(loom))]
 mod child;
 #[cfg(not(loom))]
+mod child_id;
+#[cfg(not(loom))]
 mod chip_worker;
 #[cfg(not(loom))]
 mod endpoint;
 #[cfg(not(loom))]
 mod error;
+#[cfg(not(loom))]
+mod function;
+#[cfg(not(loom))]
+mod level;
 #[cfg(not(loom))]
 mod mailbox;
 #[cfg(not(loom))]
@@ -58,6 +68,8 @@ pub mod turn;
 mod worker;
 
 #[cfg(not(loom))]
+pub use child_id::ChildId;
+#[cfg(not(loom))]
 pub use chip_worker::ChipWorker;
 #[cfg(not(loom))]
 pub use endpoint::{Endpoint, MakeEndpoint, Task, Tasks};
@@ -68,4 +80,6 @@ pub use shared_memory::{SharedBuffer, SharedMemory, SharedSlice};
 #[cfg(not(loom))]
 pub use simpler_runtime::{CallConfig, CallableImage, ChipArg, RunArgs, RunError};
 #[cfg(not(loom))]
-pub use worker::{CALLABLES_MAX, CHIPS_MAX, Callable, LogSetup, Ticket, Worker, WorkerBuilder};
+pub use worker::{
+    CALLABLES_MAX, CHIPS_MAX, Callable, LogSetup, SUBS_MAX, Ticket, WORKERS_MAX, Worker, WorkerBuilder,
+};

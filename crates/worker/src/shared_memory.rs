@@ -210,6 +210,11 @@ impl SharedRanges {
         self.memories.push(memory);
     }
 
+    /// Adds what another worker shares.
+    pub(crate) fn extend(&mut self, others: &Self) {
+        self.memories.extend(others.memories.iter().cloned());
+    }
+
     /// Whether `bytes` bytes at `addr` lie inside one shared memory.
     pub(crate) fn contain(&self, addr: u64, bytes: u64) -> bool {
         self.memories.iter().any(|memory| {
@@ -226,7 +231,7 @@ impl SharedRanges {
         }
         if !self.contain(tensor.addr, tensor.bytes) {
             return Err(format!(
-                "tensor {position} ({} bytes at {:#x}) is host memory outside every shared buffer: a chip's \
+                "tensor {position} ({} bytes at {:#x}) is host memory outside every shared buffer: a child's \
                  process cannot reach it",
                 tensor.bytes, tensor.addr
             ));

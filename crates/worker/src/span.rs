@@ -1,12 +1,16 @@
 //! The parent's spans: one submission, one dispatch, one completion per run, at depth 0.
 //!
-//! Their names begin with the level word `node`, so that readers keep them apart from the chips' invocations;
+//! Their names begin with the level's word, `node` and above it `networkN`, so that readers keep them apart from the
+//! chips' invocations;
 //! `inv` is the run id and `hid` the callable's, which ties them to the run they are about. `role` says whom
 //! a span concerns: the submission the facade that was called, the rest the worker.
 
 use std::fmt::{self, Write};
 
 use simpler_host_log::{SpanEvent, emit_span, monotonic_ns, span_enabled};
+
+use crate::ChildId;
+use crate::level::Names;
 
 /// Enough for five identities of 20 digits; the record's own limit is 192.
 const ATTRIBUTE_BYTES: usize = 192;
@@ -17,8 +21,12 @@ pub(crate) struct RunIdentity {
     pub(crate) run_id: u64,
     pub(crate) hid: u64,
     pub(crate) task_slot: usize,
-    pub(crate) chip: usize,
+    /// The child that it is for, and its number among all children.
+    pub(crate) child: ChildId,
+    pub(crate) worker_id: usize,
     pub(crate) dispatch_id: u64,
+    /// The level's words.
+    pub(crate) names: Names,
 }
 
 /// The beginning of a span; nothing when spans are muted.
@@ -30,23 +38,23 @@ impl Start {
         Self(span_enabled().then(monotonic_ns))
     }
 
-    /// `node.submit`: the facade's part, from the call to its return.
+    /// `<level>.submit`: the facade's part, from the call to its return.
     pub(crate) fn end_submit(self, run: &RunIdentity) {
         self.end(
-            "node.submit",
+            run.names.submit,
             run,
             format_args!("run_id={} task_slot={} role=facade", run.run_id, run.task_slot),
         );
     }
 
-    /// `node.dispatch`: handing the frame to the worker.
+    /// `<level>.dispatch`: handing the frame to the worker.
     pub(crate) fn end_dispatch(self, run: &RunIdentity) {
-        self.end_worker("node.dispatch", run);
+        self.end_worker(run.names.dispatch, run);
     }
 
-    /// `node.complete`: taking the outcome from the worker's frame.
+    /// `<level>.complete`: taking the outcome from the worker's frame.
     pub(crate) fn end_complete(self, run: &RunIdentity) {
-        self.end_worker("node.complete", run);
+        self.end_worker(run.names.complete, run);
     }
 
     fn end_worker(self, name: &str, run: &RunIdentity) {
@@ -55,7 +63,7 @@ impl Start {
             run,
             format_args!(
                 "run_id={} task_slot={} worker_id={} dispatch_id={} role=worker",
-                run.run_id, run.task_slot, run.chip, run.dispatch_id
+                run.run_id, run.task_slot, run.worker_id, run.dispatch_id
             ),
         );
     }

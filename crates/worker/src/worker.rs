@@ -1,15 +1,19 @@
-//! The level-3 parent: forks its chips before any thread exists, then drives them through their mailboxes.
+//! The parent: forks its children before any thread exists, then drives them through their mailboxes.
 //!
 //! The order of start is that of RUNTIME §1.3: mailboxes and shared memory, the snapshot of callables, the log
-//! (threshold and directory set, writer deferred, any former writer joined), the forks, a barrier on all
-//! children, and only then this process's own log writer, the first thread.
-//! One thread drives all chips: [`Worker::submit`] hands a run over and returns, [`Worker::wait`] collects it,
-//! so that several chips run at once. While it waits the parent also looks whether the child still lives.
+//! (threshold and directory set, writer deferred, any former writer joined), the forks of sub workers and chips, a
+//! barrier on all of them, the forks of the workers below, a barrier on those, and only then this process's own log
+//! writer, the first thread. A worker below does the same in its own process before it is ready.
+//! One thread drives all children: [`Worker::submit`] hands a run over and returns, [`Worker::wait`] collects it,
+//! so that several run at once. While it waits the parent also looks whether the child still lives.
+//!
+//! A worker of level 2 has no children: its one chip is in this process, and a run has ended when `submit` returns.
 //!
 //! Every way out goes through [`Worker::close`]: a failed start, an explicit close, a drop.
 
-use std::fmt;
+use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,27 +26,32 @@ use simpler_relax::{Deadline, PARK_SLICE, Relax};
 use simpler_runtime::RuntimeConfig;
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 
-use crate::child::{self, Inheritance, LOG_DRAIN_LIMIT};
+use crate::child::{self, Inheritance, LOG_DRAIN_LIMIT, Role};
 use crate::endpoint::MakeEndpoint;
 use crate::error::Ending;
+use crate::function::{Function, Orchestration, digest_of};
+use crate::level::{self, CHIP_LEVEL, LEVEL_MAX, NODE_LEVEL, Names};
 use crate::mailbox::{Control, Digest, Failure, Mailboxes, ParentEnd, TASK_FRAMES, TaskIdentity};
 use crate::process::{Child, require_one_thread};
 use crate::shared_memory::SharedRanges;
 use crate::span::{RunIdentity, Start};
 use crate::{
-    CallableImage, ChipWorker, Endpoint, RunArgs, RunError, SharedBuffer, SharedMemory, SharedSlice,
+    CallableImage, ChildId, ChipWorker, Endpoint, RunArgs, RunError, SharedBuffer, SharedMemory, SharedSlice,
     WorkerError,
 };
 
-/// The level whose children are chips.
-const NODE_LEVEL: u32 = 3;
 /// Most chips of a node (RUNTIME §1.1).
 pub const CHIPS_MAX: usize = 16;
 /// Most callables of a worker (RUNTIME §1.6).
 pub const CALLABLES_MAX: usize = 64;
 /// How long a child may take to be ready: real devices load firmware.
 const INIT_LIMIT: Duration = Duration::from_secs(300);
-/// How long a child may take to leave at close: its run in progress ends by its own deadlines first.
+/// Most sub workers: a process each.
+pub const SUBS_MAX: usize = 64;
+/// Most workers below: a process each, and the processes of those.
+pub const WORKERS_MAX: usize = 64;
+/// How long a child may take to leave at close: its run in progress ends by its own deadlines first. A worker below takes
+/// that long for its own children, so each level has as much on top.
 const REAP_LIMIT: Duration = Duration::from_secs(60);
 /// How long SIGKILL may take to end a process that is in the kernel.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -51,7 +60,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(10);
 // FORK: a child has a copy and submits nothing.
 static NEXT_RUN_ID: AtomicU64 = AtomicU64::new(1);
 
-/// Where the log of the parent and its chips goes.
+/// Where the log of the parent and its children goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSetup {
     /// What is admitted.
@@ -70,13 +79,37 @@ impl Default for LogSetup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Callable(usize);
 
-/// A worker to be: everything that its chips inherit is put together here.
+/// What of a worker runs a callable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RunsOn {
+    Chips,
+    Subs,
+    Workers,
+}
+
+impl RunsOn {
+    const fn includes(self, child: ChildId) -> bool {
+        matches!(
+            (self, child),
+            (Self::Chips, ChildId::Chip(_))
+                | (Self::Subs, ChildId::Sub(_))
+                | (Self::Workers, ChildId::Worker(_))
+        )
+    }
+}
+
+/// A worker to be: everything that its children inherit is put together here.
 pub struct WorkerBuilder {
     level: u32,
-    chips: usize,
+    /// As many as the level has usually, where nobody says.
+    chips: Option<usize>,
+    subs: usize,
+    workers: Vec<WorkerBuilder>,
     log: LogSetup,
-    callables: Vec<CallableImage>,
-    digests: Vec<Digest>,
+    callables: Vec<Known>,
+    images: Vec<CallableImage>,
+    functions: Vec<(Digest, Function)>,
+    orchestrations: Vec<(Digest, Orchestration)>,
     shared: SharedRanges,
     make_endpoint: Box<MakeEndpoint>,
 }
@@ -85,10 +118,14 @@ impl WorkerBuilder {
     fn new(level: u32) -> Self {
         let mut builder = Self {
             level,
-            chips: 1,
+            chips: None,
+            subs: 0,
+            workers: Vec::new(),
             log: LogSetup::default(),
             callables: Vec::new(),
-            digests: Vec::new(),
+            images: Vec::new(),
+            functions: Vec::new(),
+            orchestrations: Vec::new(),
             shared: SharedRanges::default(),
             make_endpoint: Box::new(|_, _| Err(RunError { code: -1, text: "no platform".into() })),
         };
@@ -96,9 +133,22 @@ impl WorkerBuilder {
         builder
     }
 
-    /// How many chips, 1 unless told otherwise.
+    /// How many chips, 1 unless told otherwise; above level 3 there are none.
     pub fn chips(&mut self, chips: usize) -> &mut Self {
-        self.chips = chips;
+        self.chips = Some(chips);
+        self
+    }
+
+    /// How many sub workers, none unless told otherwise. They run the functions of [`WorkerBuilder::function`].
+    pub fn subs(&mut self, subs: usize) -> &mut Self {
+        self.subs = subs;
+        self
+    }
+
+    /// Adds a worker of the level below, for levels above 3. It runs the orchestrations of
+    /// [`WorkerBuilder::orchestration`] over its own children, logs where this one does, and sees what this one shares.
+    pub fn worker(&mut self, below: WorkerBuilder) -> &mut Self {
+        self.workers.push(below);
         self
     }
 
@@ -145,41 +195,95 @@ impl WorkerBuilder {
     /// # Errors
     /// One more than [`CALLABLES_MAX`].
     pub fn callable(&mut self, image: CallableImage) -> Result<Callable, WorkerError> {
-        let digest = image.digest();
-        if let Some(known) = self.digests.iter().position(|other| *other == digest) {
-            return Ok(Callable(known));
+        let known = Known { digest: image.digest(), hid: image.hid(), runs_on: RunsOn::Chips };
+        let (callable, is_new) = self.know(known, &image.name)?;
+        if is_new {
+            self.images.push(image);
+        }
+        Ok(callable)
+    }
+
+    /// Adds a function that sub workers run, each in its own process, with the memory that this process has now. Of a
+    /// host tensor in shared memory it finds the bytes at the tensor's address.
+    ///
+    /// # Errors
+    /// One more than [`CALLABLES_MAX`]; a name that a function has.
+    pub fn function(
+        &mut self,
+        name: &str,
+        function: impl Fn(&RunArgs) -> Result<(), RunError> + 'static,
+    ) -> Result<Callable, WorkerError> {
+        let (callable, digest) = self.know_closure(RunsOn::Subs, "function", name)?;
+        self.functions.push((digest, Rc::new(function)));
+        Ok(callable)
+    }
+
+    /// Adds an orchestration that workers below run: it submits to their children and waits for them. An error of theirs
+    /// passes on with `?`.
+    ///
+    /// # Errors
+    /// One more than [`CALLABLES_MAX`]; a name that an orchestration has.
+    pub fn orchestration(
+        &mut self,
+        name: &str,
+        orchestration: impl Fn(&mut Worker, &RunArgs) -> Result<(), RunError> + 'static,
+    ) -> Result<Callable, WorkerError> {
+        let (callable, digest) = self.know_closure(RunsOn::Workers, "orchestration", name)?;
+        self.orchestrations.push((digest, Rc::new(orchestration)));
+        Ok(callable)
+    }
+
+    fn know_closure(
+        &mut self,
+        runs_on: RunsOn,
+        kind: &str,
+        name: &str,
+    ) -> Result<(Callable, Digest), WorkerError> {
+        let digest = digest_of(kind, name);
+        let [first, ..] = *digest.as_chunks().0 else { unreachable!("a digest has eight bytes") };
+        let known = Known { digest, hid: u64::from_le_bytes(first), runs_on };
+        let (callable, is_new) = self.know(known, name)?;
+        if !is_new {
+            return Err(WorkerError::Config(format!("there is a {kind} {name} already")));
+        }
+        Ok((callable, digest))
+    }
+
+    /// Gives a callable its number; whether it is a new one.
+    fn know(&mut self, known: Known, name: &str) -> Result<(Callable, bool), WorkerError> {
+        if let Some(index) = self.callables.iter().position(|other| other.digest == known.digest) {
+            return Ok((Callable(index), false));
         }
         if self.callables.len() == CALLABLES_MAX {
             return Err(WorkerError::Config(format!(
-                "callable {} does not fit: a worker has at most {CALLABLES_MAX}",
-                image.name
+                "callable {name} does not fit: a worker has at most {CALLABLES_MAX}"
             )));
         }
-        self.callables.push(image);
-        self.digests.push(digest);
-        Ok(Callable(self.callables.len() - 1))
+        self.callables.push(known);
+        Ok((Callable(self.callables.len() - 1), true))
     }
 
-    /// Gives a buffer to all chips; the parent keeps the returned view.
+    /// Gives a buffer to all children, and to those of workers below; the parent keeps the returned view.
     pub fn share(&mut self, buffer: SharedBuffer) -> SharedMemory {
         let memory = SharedMemory::new(buffer);
         self.shared.add(memory.clone());
         memory
     }
 
-    /// Forks the chips and waits until all are ready.
+    /// Forks the children and waits until all are ready; at level 2 makes the chip.
     ///
     /// To be called before the process has any other thread than the host log's writer, which it stops and,
-    /// once the chips are ready, starts again.
+    /// once the children are ready, starts again. At level 2 there may be threads.
     ///
     /// # Errors
     /// A setting out of range, other threads, a log that does not drain, a fork that fails, or a child whose
     /// bring-up failed, with the child's text. No child is left behind.
     pub fn start(self) -> Result<Worker, WorkerError> {
         self.check()?;
-        let mailboxes = Mailboxes::new(self.chips)?;
+        let mailboxes = Mailboxes::new(self.ids().len())?;
         let had_writer = log_writer_is_running();
-        let started = self.bring_up(mailboxes);
+        let started =
+            if self.level == CHIP_LEVEL { self.start_here(mailboxes) } else { self.bring_up(mailboxes) };
         if started.is_err() && had_writer {
             // The refusal is what the caller can act on; a log without a writer still logs.
             let _ = host_log::start_writer();
@@ -187,69 +291,127 @@ impl WorkerBuilder {
         started
     }
 
-    fn bring_up(self, mailboxes: Mailboxes) -> Result<Worker, WorkerError> {
-        self.prepare_to_fork()?;
-        let mut worker = Worker {
+    /// Starts it as a child of a worker that shares this with it.
+    pub(crate) fn start_below(mut self, shared: &SharedRanges) -> Result<Worker, WorkerError> {
+        self.shared.extend(shared);
+        self.start()
+    }
+
+    /// The children, in the order of their mailboxes.
+    fn ids(&self) -> Vec<ChildId> {
+        let chips = (0..self.chip_count()).filter(|_| self.level != CHIP_LEVEL).map(ChildId::Chip);
+        let subs = (0..self.subs).map(ChildId::Sub);
+        chips.chain(subs).chain((0..self.workers.len()).map(ChildId::Worker)).collect()
+    }
+
+    fn chip_count(&self) -> usize {
+        self.chips.unwrap_or(if self.level <= NODE_LEVEL { 1 } else { 0 })
+    }
+
+    fn without_children(&mut self, mailboxes: Mailboxes) -> Worker {
+        Worker {
             owner: getpid(),
+            level: self.level,
+            names: level::bind(self.level),
             mailboxes,
-            shared: self.shared,
-            callables: Vec::new(),
-            chips: Vec::with_capacity(self.chips),
+            shared: std::mem::take(&mut self.shared),
+            callables: std::mem::take(&mut self.callables),
+            children: Vec::new(),
+            local: None,
             next_dispatch_id: 1,
             closed: false,
-        };
-        for index in 0..self.chips {
+        }
+    }
+
+    fn start_here(mut self, mailboxes: Mailboxes) -> Result<Worker, WorkerError> {
+        self.init_log(false)?;
+        let endpoint = (self.make_endpoint)(0, &self.images).map_err(|error| WorkerError::Init {
+            child: ChildId::Chip(0),
+            pid: getpid().as_raw(),
+            text: error.text,
+        })?;
+        let mut worker = self.without_children(mailboxes);
+        worker.local = Some(Local { endpoint, outcomes: HashMap::new() });
+        Ok(worker)
+    }
+
+    fn bring_up(mut self, mailboxes: Mailboxes) -> Result<Worker, WorkerError> {
+        self.init_log(true)?;
+        host_log::prepare_to_fork(LOG_DRAIN_LIMIT).map_err(|error| WorkerError::Log(error.to_string()))?;
+        require_one_thread()?;
+        let ids = self.ids();
+        let mut below: VecDeque<_> = std::mem::take(&mut self.workers).into();
+        let mut worker = self.without_children(mailboxes);
+        for (index, id) in ids.into_iter().enumerate() {
+            let role = match id {
+                ChildId::Chip(chip) => Role::Chip(chip, &self.images, self.make_endpoint.as_ref()),
+                ChildId::Sub(_) => Role::Sub(&self.functions),
+                ChildId::Worker(_) => {
+                    // What it forks in its turn must not meet with those that are still at it.
+                    worker.wait_until_ready()?;
+                    let Some(mut below) = below.pop_front() else { continue };
+                    below.log = self.log.clone();
+                    Role::Worker(Box::new(below), &self.orchestrations)
+                }
+            };
             let inheritance = Inheritance {
-                chip: index,
+                child: id,
                 parent: worker.owner,
                 mailbox: worker.mailboxes.child(index),
                 shared: &worker.shared,
-                callables: &self.callables,
-                make_endpoint: self.make_endpoint.as_ref(),
             };
-            let child = Child::fork(|| child::live(&inheritance))?;
-            worker.chips.push(Chip {
-                child,
+            let process = Child::fork(|| child::live(&inheritance, role))?;
+            worker.children.push(ChildState {
+                id,
+                process,
                 frames: Vec::new(),
                 told_to_leave: false,
                 ending_is_told: false,
             });
         }
-        worker.callables = (self.callables.iter().zip(self.digests))
-            .map(|(image, digest)| Known { digest, hid: image.hid() })
-            .collect();
-        if let Err(error) = worker.wait_until_ready() {
-            // What the others came to follows from this one, and each has said it in its own log.
-            worker.chips.iter_mut().for_each(|chip| chip.ending_is_told = true);
-            return Err(error);
-        }
+        worker.wait_until_ready()?;
         host_log::start_writer().map_err(|error| WorkerError::Log(error.to_string()))?;
         Ok(worker)
     }
 
     fn check(&self) -> Result<(), WorkerError> {
-        if self.level != NODE_LEVEL {
-            return Err(WorkerError::Config(format!(
-                "level {} has no such worker: level {NODE_LEVEL} forks chips, level 2 is ChipWorker",
-                self.level
-            )));
+        let Self { level, subs, workers, .. } = self;
+        let refuse = |text: String| Err(WorkerError::Config(format!("level {level}: {text}")));
+        let chips = self.chip_count();
+        let most_chips = match *level {
+            CHIP_LEVEL => 1,
+            NODE_LEVEL => CHIPS_MAX,
+            ..=LEVEL_MAX if *level > NODE_LEVEL => 0,
+            _ => {
+                return refuse(format!("workers have a level from {CHIP_LEVEL} to {LEVEL_MAX}"));
+            }
+        };
+        if chips > most_chips {
+            return refuse(format!("{chips} chips are more than {most_chips}"));
         }
-        if !(1..=CHIPS_MAX).contains(&self.chips) {
-            return Err(WorkerError::Config(format!("{} chips: a node has 1 to {CHIPS_MAX}", self.chips)));
+        if *level == CHIP_LEVEL && (chips != 1 || *subs != 0) {
+            return refuse("it is one chip, without sub workers".to_owned());
         }
-        Ok(())
+        if *subs > SUBS_MAX || workers.len() > WORKERS_MAX {
+            let below = workers.len();
+            return refuse(format!(
+                "{subs} sub workers and {below} workers below, of {SUBS_MAX} and {WORKERS_MAX} at most"
+            ));
+        }
+        if let Some(other) = workers.iter().find(|below| below.level + 1 != *level || *level <= NODE_LEVEL) {
+            return refuse(format!("a worker of level {} is none of its children", other.level));
+        }
+        if *level != CHIP_LEVEL && chips + subs + workers.len() == 0 {
+            return refuse("it has no children".to_owned());
+        }
+        workers.iter().try_for_each(Self::check)
     }
 
-    fn prepare_to_fork(&self) -> Result<(), WorkerError> {
-        let log_error = |error: &dyn fmt::Display| WorkerError::Log(error.to_string());
-        host_log::init(&host_log::Config {
-            threshold: self.log.threshold,
-            directory: self.log.directory.as_deref(),
-            defer_writer: true,
-        })
-        .map_err(|error| log_error(&error))?;
-        host_log::prepare_to_fork(LOG_DRAIN_LIMIT).map_err(|error| log_error(&error))?;
-        require_one_thread()
+    fn init_log(&self, defer_writer: bool) -> Result<(), WorkerError> {
+        let LogSetup { threshold, directory } = &self.log;
+        let config =
+            host_log::Config { threshold: *threshold, directory: directory.as_deref(), defer_writer };
+        host_log::init(&config).map_err(|error| WorkerError::Log(error.to_string()))
     }
 }
 
@@ -259,13 +421,16 @@ fn log_writer_is_running() -> bool {
     host_log::state().sink_owner_pid.load(Ordering::Acquire) == getpid().as_raw()
 }
 
+#[derive(Clone, Copy)]
 struct Known {
     digest: Digest,
     hid: u64,
+    runs_on: RunsOn,
 }
 
-struct Chip {
-    child: Child,
+struct ChildState {
+    id: ChildId,
+    process: Child,
     /// Its task frames, as many as it can have runs at a time; none before it is ready.
     frames: Vec<TaskFrame>,
     /// It was there when the worker was closed.
@@ -284,16 +449,16 @@ struct TaskFrame {
 
 /// A run in flight; give it to [`Worker::wait`].
 #[derive(Debug)]
-#[must_use = "the chip has one run less that it can take until this one was waited for"]
+#[must_use = "the child has one run less that it can take until this one was waited for"]
 pub struct Ticket {
     run: RunIdentity,
     generation: u64,
 }
 
 impl Ticket {
-    /// The chip that runs it.
-    pub fn chip(&self) -> usize {
-        self.run.chip
+    /// The child that runs it.
+    pub fn child(&self) -> ChildId {
+        self.run.child
     }
 
     /// The run's number, which is `inv` of the parent's spans about it.
@@ -302,43 +467,61 @@ impl Ticket {
     }
 }
 
-/// A parent and its chips. One thread uses it.
+/// The chip of a level-2 worker.
+struct Local {
+    endpoint: Box<dyn Endpoint>,
+    /// Of runs that were not waited for.
+    outcomes: HashMap<u64, Result<(), RunError>>,
+}
+
+/// A parent and its children. One thread uses it.
 pub struct Worker {
-    // FORK: a process forked later has a copy that closes nothing; the chips stay this process's.
+    // FORK: a process forked later has a copy that closes nothing; the children stay this process's.
     owner: Pid,
+    level: u32,
+    names: Names,
     mailboxes: Mailboxes,
     shared: SharedRanges,
     callables: Vec<Known>,
-    chips: Vec<Chip>,
+    /// In the order of their mailboxes.
+    children: Vec<ChildState>,
+    /// At level 2, until it is closed.
+    local: Option<Local>,
     next_dispatch_id: u64,
     closed: bool,
 }
 
 impl Worker {
-    /// A worker of a level; 3, the node, is the one that forks chips.
+    /// A worker of a level (RUNTIME §1.1): 2 is a chip in this process, 3, the node, forks chips, 4 to 6 fork whole workers
+    /// of the level below.
     pub fn builder(level: u32) -> WorkerBuilder {
         WorkerBuilder::new(level)
     }
 
-    /// The chips' processes, by chip index.
+    /// Its level.
+    pub fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// The children's processes: the chips', the sub workers', the workers', each by index.
     pub fn pids(&self) -> Vec<i32> {
-        self.chips.iter().map(|chip| chip.child.pid()).collect()
+        self.children.iter().map(|child| child.process.pid()).collect()
     }
 
     /// Allocates device memory on a chip.
     ///
     /// # Errors
-    /// The chip's refusal or its end, as for all control operations.
-    pub fn malloc(&mut self, chip: usize, bytes: usize) -> Result<DeviceAddr, WorkerError> {
-        self.control(chip, Control::Malloc { bytes: bytes as u64 }).map(DeviceAddr)
+    /// The chip's refusal or its end, as for all control operations; a child that has no device memory.
+    pub fn malloc(&mut self, child: impl Into<ChildId>, bytes: usize) -> Result<DeviceAddr, WorkerError> {
+        self.control(child.into(), Control::Malloc { bytes: bytes as u64 }).map(DeviceAddr)
     }
 
     /// Frees what [`Worker::malloc`] gave on this chip.
     ///
     /// # Errors
     /// As [`Worker::malloc`].
-    pub fn free(&mut self, chip: usize, device: DeviceAddr) -> Result<(), WorkerError> {
-        self.control(chip, Control::Free { device: device.0 }).map(drop)
+    pub fn free(&mut self, child: impl Into<ChildId>, device: DeviceAddr) -> Result<(), WorkerError> {
+        self.control(child.into(), Control::Free { device: device.0 }).map(drop)
     }
 
     /// Copies shared memory to a chip's memory.
@@ -347,12 +530,12 @@ impl Worker {
     /// As [`Worker::malloc`]; memory that was not shared with this worker.
     pub fn copy_to(
         &mut self,
-        chip: usize,
+        child: impl Into<ChildId>,
         device: DeviceAddr,
         host: &SharedSlice,
     ) -> Result<(), WorkerError> {
         let (host, bytes) = self.shared_range(host)?;
-        self.control(chip, Control::CopyTo { device: device.0, host, bytes }).map(drop)
+        self.control(child.into(), Control::CopyTo { device: device.0, host, bytes }).map(drop)
     }
 
     /// Copies a chip's memory to shared memory.
@@ -361,51 +544,73 @@ impl Worker {
     /// As [`Worker::copy_to`].
     pub fn copy_from(
         &mut self,
-        chip: usize,
+        child: impl Into<ChildId>,
         host: &SharedSlice,
         device: DeviceAddr,
     ) -> Result<(), WorkerError> {
         let (host, bytes) = self.shared_range(host)?;
-        self.control(chip, Control::CopyFrom { host, device: device.0, bytes }).map(drop)
+        self.control(child.into(), Control::CopyFrom { host, device: device.0, bytes }).map(drop)
     }
 
-    /// Asks a chip whether it has the callable; gives the chip's local slot.
+    /// Asks a child whether it has the callable; gives the child's local slot.
     ///
     /// # Errors
     /// As [`Worker::malloc`].
-    pub fn prepare(&mut self, chip: usize, callable: Callable) -> Result<u64, WorkerError> {
+    pub fn prepare(&mut self, child: impl Into<ChildId>, callable: Callable) -> Result<u64, WorkerError> {
         let digest = self.known(callable)?.digest;
-        self.control(chip, Control::Prepare { callable: digest })
+        self.control(child.into(), Control::Prepare { callable: digest })
     }
 
-    /// Hands a run to a chip and returns. A chip takes one at a time, or two where its runtime pipelines them
+    /// Hands a run to a child and returns. A child takes one at a time, or two where its runtime pipelines them
     /// ([`RuntimeConfig::pipeline_depth`]): it makes them in the order in which they were handed over, and copies the
     /// host tensors of the second to the device while the first may still run. What the second reads of the first one's
-    /// results must therefore lie in device memory, or the first be waited for.
+    /// results must therefore lie in device memory, or the first be waited for. A worker of level 2 makes the run in this
+    /// call.
     ///
     /// # Errors
-    /// Too many arguments, a host tensor outside shared memory, a chip that is busy or gone, an unknown chip
-    /// or callable, a closed worker. Nothing was handed over then.
-    pub fn submit(&mut self, chip: usize, callable: Callable, args: &RunArgs) -> Result<Ticket, WorkerError> {
-        let submit = Start::now();
-        self.require_living(chip)?;
-        let &Known { digest, hid } = self.known(callable)?;
-        let frames = &self.chips[chip].frames;
-        let Some(slot) = frames.iter().position(|frame| frame.in_flight.is_none()) else {
-            let run_id = frames.iter().filter_map(|frame| frame.in_flight).min().unwrap_or(0);
-            return Err(WorkerError::Busy { chip, run_id });
-        };
+    /// Too many arguments, a host tensor outside shared memory, a child that is busy or gone or does not run such a
+    /// callable, an unknown child or callable, a closed worker. Nothing was handed over then.
+    pub fn submit(
+        &mut self,
+        child: impl Into<ChildId>,
+        callable: Callable,
+        args: &RunArgs,
+    ) -> Result<Ticket, WorkerError> {
+        let (submit, child) = (Start::now(), child.into());
+        let index = self.require_living(child)?;
+        let &Known { digest, hid, runs_on } = self.known(callable)?;
+        if !runs_on.includes(child) {
+            return Err(WorkerError::Unknown(format!("callable {} is none that {child} runs", callable.0)));
+        }
         for (position, arg) in args.tensors.iter().enumerate() {
             self.shared.check(position, &arg.tensor).map_err(WorkerError::Arguments)?;
         }
+        let frames = self.children.get(index).map_or(&[] as &[_], |child| &child.frames);
+        let slot = match frames.iter().position(|frame| frame.in_flight.is_none()) {
+            Some(slot) => slot,
+            None if self.local.is_some() => 0,
+            None => {
+                let run_id = frames.iter().filter_map(|frame| frame.in_flight).min().unwrap_or(0);
+                return Err(WorkerError::Busy { child, run_id });
+            }
+        };
         let run = RunIdentity {
             run_id: NEXT_RUN_ID.fetch_add(1, Ordering::Relaxed),
             hid,
             task_slot: slot,
-            chip,
+            child,
+            worker_id: index,
             dispatch_id: self.next_dispatch_id,
+            names: self.names,
         };
-        let frame = &mut self.chips[chip].frames[slot];
+        if let Some(Local { endpoint, outcomes }) = &mut self.local {
+            // SAFETY: host tensors lie in shared mappings, which this process's users leave alone until the run was waited
+            // for; device addresses are this chip's; the objects are what the caller gave to run.
+            let outcome = unsafe { endpoint.run(&digest, args) };
+            outcomes.insert(run.run_id, outcome);
+            return Ok(Ticket { run, generation: 0 });
+        }
+        let frame = &mut self.children[index].frames[slot];
         let task = TaskIdentity {
             callable_index: callable.0,
             callable: digest,
@@ -414,7 +619,7 @@ impl Worker {
             generation: frame.generation + 1,
         };
         let dispatch = Start::now();
-        self.mailboxes.parent(chip).post_task(slot, &task, args).map_err(WorkerError::Arguments)?;
+        self.mailboxes.parent(index).post_task(slot, &task, args).map_err(WorkerError::Arguments)?;
         dispatch.end_dispatch(&run);
         *frame = TaskFrame { in_flight: Some(run.run_id), generation: task.generation };
         self.next_dispatch_id += 1;
@@ -424,28 +629,35 @@ impl Worker {
 
     /// Whether [`Worker::wait`] would return at once: the run has ended, or its process has, or it would refuse.
     pub fn poll(&mut self, ticket: &Ticket) -> bool {
+        let RunIdentity { worker_id, task_slot, .. } = ticket.run;
         let foreign = self.is_foreign();
-        let Some(chip) = self.chips.get_mut(ticket.chip()) else { return true };
+        let Some(child) = self.children.get_mut(worker_id) else { return true };
         foreign
             || self.closed
-            || chip.frames.get(ticket.run.task_slot).and_then(|frame| frame.in_flight)
-                != Some(ticket.run_id())
-            || self.mailboxes.parent(ticket.chip()).task_is_done(ticket.run.task_slot)
-            || chip.child.ending().is_some()
+            || child.frames.get(task_slot).and_then(|frame| frame.in_flight) != Some(ticket.run_id())
+            || self.mailboxes.parent(worker_id).task_is_done(task_slot)
+            || child.process.ending().is_some()
     }
 
     /// Waits for a run.
     ///
     /// # Errors
-    /// The chip's code and text, or how its process ended. The chip takes another run after the former.
+    /// The child's code and text, or how its process ended. The child takes another run after the former.
     pub fn wait(&mut self, ticket: Ticket) -> Result<(), WorkerError> {
         let Ticket { run, generation } = ticket;
-        self.require_chip(run.chip)?;
-        let slot = run.task_slot;
-        if self.chips[run.chip].frames.get(slot).and_then(|frame| frame.in_flight) != Some(run.run_id) {
-            return Err(WorkerError::Unknown(format!("run {} is not of this worker", run.run_id)));
+        let index = self.require_child(run.child)?;
+        let unknown = || WorkerError::Unknown(format!("run {} is not of this worker", run.run_id));
+        if let Some(Local { outcomes, .. }) = &mut self.local {
+            let outcome = outcomes.remove(&run.run_id).ok_or_else(unknown)?;
+            return outcome.map_err(|error| {
+                self.child_error(index, "run", Failure { code: error.code, text: error.text })
+            });
         }
-        let outcome = self.wait_for(run.chip, |end| {
+        let slot = run.task_slot;
+        if self.children[index].frames.get(slot).and_then(|frame| frame.in_flight) != Some(run.run_id) {
+            return Err(unknown());
+        }
+        let outcome = self.wait_for(index, |end| {
             if !end.task_is_done(slot) {
                 return None;
             }
@@ -454,18 +666,39 @@ impl Worker {
             complete.end_complete(&run);
             outcome
         });
-        self.chips[run.chip].frames[slot].in_flight = None;
+        self.children[index].frames[slot].in_flight = None;
         match outcome {
-            Ok(outcome) => outcome.map_err(|failure| self.chip_error(run.chip, "run", failure)),
+            Ok(outcome) => outcome.map_err(|failure| self.child_error(index, "run", failure)),
             Err(ending) => {
-                let accepted = self.mailboxes.parent(run.chip).accepted(slot, generation);
+                let accepted = self.mailboxes.parent(index).accepted(slot, generation);
                 let before = if accepted { "while it ran" } else { "before it took up" };
-                Err(self.gone(run.chip, ending, format!("{before} run {}", run.run_id)))
+                Err(self.gone(index, ending, format!("{before} run {}", run.run_id)))
             }
         }
     }
 
-    /// Shuts every chip down, collects its process and drains this process's log. Runs in progress end first;
+    /// Waits for the runs whose tickets were dropped, so that every child can take one again. Their failures go to the log.
+    pub(crate) fn settle(&mut self) {
+        for index in 0..self.children.len() {
+            for slot in 0..self.children[index].frames.len() {
+                let Some(run_id) = self.children[index].frames[slot].in_flight.take() else { continue };
+                let id = self.children[index].id;
+                match self.wait_for(index, |end| end.take_task(slot)) {
+                    Ok(Ok(())) => {}
+                    Ok(Err(failure)) => {
+                        host_log::log_warn!(
+                            "{id}: run {run_id}, which nobody waited for, failed: {}",
+                            failure.text
+                        );
+                    }
+                    // Whoever asks something of it next is told.
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+
+    /// Shuts every child down, collects its process and drains this process's log. Runs in progress end first;
     /// runs not yet taken up are dropped. Closing again does nothing.
     ///
     /// The process's log goes on without a writer: later records are written by whoever logs them.
@@ -474,10 +707,11 @@ impl Worker {
     /// The first child that ended otherwise than told to, unless an earlier error has said so. Everything is
     /// closed all the same.
     pub fn close(&mut self) -> Result<(), WorkerError> {
-        self.close_within(REAP_LIMIT)
+        self.close_within(REAP_LIMIT * self.level.saturating_sub(CHIP_LEVEL).max(1))
     }
 
-    /// As [`Worker::close`], with another limit than 60 s after which chips that did not leave are killed.
+    /// As [`Worker::close`], with another limit after which children that did not leave are killed: 60 s at level 3, and as
+    /// much for each level above.
     ///
     /// # Errors
     /// As [`Worker::close`].
@@ -486,32 +720,33 @@ impl Worker {
             return Ok(());
         }
         self.closed = true;
-        for index in 0..self.chips.len() {
-            let chip = &mut self.chips[index];
-            chip.told_to_leave = chip.child.ending().is_none();
+        // Its threads end, and what they log is drained below.
+        self.local = None;
+        for (index, child) in self.children.iter_mut().enumerate() {
+            child.told_to_leave = child.process.ending().is_none();
             self.mailboxes.parent(index).terminate();
         }
         let mut first_error = None;
         if !self.collect(limit) {
-            for (index, chip) in self.chips.iter_mut().enumerate() {
-                if chip.child.ending().is_none() {
-                    chip.child.kill();
-                    chip.ending_is_told = true;
-                    let pid = chip.child.pid();
-                    first_error.get_or_insert(WorkerError::Unresponsive { chip: index, pid, limit });
+            for child in &mut self.children {
+                if child.process.ending().is_none() {
+                    child.process.kill();
+                    child.ending_is_told = true;
+                    let pid = child.process.pid();
+                    first_error.get_or_insert(WorkerError::Unresponsive { child: child.id, pid, limit });
                 }
             }
             self.collect(KILL_LIMIT);
         }
-        for index in 0..self.chips.len() {
-            let chip = &mut self.chips[index];
-            match chip.child.ending() {
+        for index in 0..self.children.len() {
+            let child = &mut self.children[index];
+            match child.process.ending() {
                 None | Some(Ending::Exited(0)) => {}
-                Some(_) if chip.ending_is_told => {}
+                Some(_) if child.ending_is_told => {}
                 // Where SIGCHLD is ignored nobody learns more of a child than that it has left, as it was told to.
-                Some(Ending::Collected) if chip.told_to_leave => {}
+                Some(Ending::Collected) if child.told_to_leave => {}
                 Some(ending) => {
-                    let when = if chip.told_to_leave { "after" } else { "before" };
+                    let when = if child.told_to_leave { "after" } else { "before" };
                     let error = self.gone(index, ending, format!("{when} it was told to leave"));
                     first_error.get_or_insert(error);
                 }
@@ -521,44 +756,57 @@ impl Worker {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// The init barrier.
+    /// The init barrier of the children that there are so far.
     fn wait_until_ready(&mut self) -> Result<(), WorkerError> {
         let deadline = Deadline::after(INIT_LIMIT);
-        for index in 0..self.chips.len() {
-            let pid = self.chips[index].child.pid();
-            match self.wait_until(index, Some(deadline), |end| end.take_init()) {
-                Ok(Ok(depth)) => {
-                    self.chips[index].frames = vec![TaskFrame::default(); depth.clamp(1, TASK_FRAMES)];
-                }
-                Ok(Err(failure)) => {
-                    return Err(WorkerError::Init { chip: index, pid, text: failure.text });
-                }
-                Err(Missing::Ended(ending)) => {
-                    return Err(self.gone(index, ending, "before it was ready".into()));
-                }
-                Err(Missing::TimedOut) => {
-                    return Err(WorkerError::InitTimeout { chip: index, pid, limit: INIT_LIMIT });
-                }
-            }
+        let all =
+            (0..self.children.len()).try_for_each(|index| self.wait_until_one_is_ready(index, deadline));
+        if all.is_err() {
+            // What the others came to follows from this one, and each has said it in its own log.
+            self.children.iter_mut().for_each(|child| child.ending_is_told = true);
         }
-        Ok(())
+        all
     }
 
-    fn control(&mut self, chip: usize, request: Control) -> Result<u64, WorkerError> {
-        self.require_living(chip)?;
-        self.mailboxes.parent(chip).post_control(&request);
-        match self.wait_for(chip, |end| end.take_control()) {
-            Ok(outcome) => outcome.map_err(|failure| self.chip_error(chip, request.name(), failure)),
-            Err(ending) => Err(self.gone(chip, ending, format!("during {}", request.name()))),
+    fn wait_until_one_is_ready(&mut self, index: usize, deadline: Deadline) -> Result<(), WorkerError> {
+        let ChildState { id: child, ref process, ref frames, .. } = self.children[index];
+        if !frames.is_empty() {
+            return Ok(());
+        }
+        let pid = process.pid();
+        match self.wait_until(index, Some(deadline), |end| end.take_init()) {
+            Ok(Ok(depth)) => {
+                self.children[index].frames = vec![TaskFrame::default(); depth.clamp(1, TASK_FRAMES)];
+                Ok(())
+            }
+            Ok(Err(failure)) => Err(WorkerError::Init { child, pid, text: failure.text }),
+            Err(Missing::Ended(ending)) => Err(self.gone(index, ending, "before it was ready".into())),
+            Err(Missing::TimedOut) => Err(WorkerError::InitTimeout { child, pid, limit: INIT_LIMIT }),
+        }
+    }
+
+    fn control(&mut self, child: ChildId, request: Control) -> Result<u64, WorkerError> {
+        let index = self.require_living(child)?;
+        if let Some(Local { endpoint, .. }) = &mut self.local {
+            // The one place that serves control requests; a shared range is one of this process, too.
+            let outcome = child::serve_control(&self.shared, endpoint.as_mut(), request);
+            return outcome.map_err(|error| {
+                self.child_error(index, request.name(), Failure { code: error.code, text: error.text })
+            });
+        }
+        self.mailboxes.parent(index).post_control(&request);
+        match self.wait_for(index, |end| end.take_control()) {
+            Ok(outcome) => outcome.map_err(|failure| self.child_error(index, request.name(), failure)),
+            Err(ending) => Err(self.gone(index, ending, format!("during {}", request.name()))),
         }
     }
 
     fn wait_for<T>(
         &mut self,
-        chip: usize,
+        index: usize,
         take: impl FnMut(ParentEnd<'_>) -> Option<T>,
     ) -> Result<T, Ending> {
-        match self.wait_until(chip, None, take) {
+        match self.wait_until(index, None, take) {
             Ok(taken) => Ok(taken),
             Err(Missing::Ended(ending)) => Err(ending),
             Err(Missing::TimedOut) => unreachable!("there was no deadline"),
@@ -568,13 +816,13 @@ impl Worker {
     /// Waits until `take` gives something, and looks every park slice whether the child still lives.
     fn wait_until<T>(
         &mut self,
-        chip: usize,
+        index: usize,
         deadline: Option<Deadline>,
         mut take: impl FnMut(ParentEnd<'_>) -> Option<T>,
     ) -> Result<T, Missing> {
-        let end = self.mailboxes.parent(chip);
-        let child = &mut self.chips[chip].child;
-        if let Some(ending) = child.seen_ending() {
+        let end = self.mailboxes.parent(index);
+        let process = &mut self.children[index].process;
+        if let Some(ending) = process.seen_ending() {
             return take(end).ok_or(Missing::Ended(ending));
         }
         let mut looked_at = Instant::now();
@@ -586,7 +834,7 @@ impl Worker {
             }
             if looked_at.elapsed() >= PARK_SLICE {
                 looked_at = Instant::now();
-                if let Some(ending) = child.ending() {
+                if let Some(ending) = process.ending() {
                     // It may have answered before it ended.
                     return take(end).ok_or(Missing::Ended(ending));
                 }
@@ -606,8 +854,8 @@ impl Worker {
             let seen = self.mailboxes.replies().epoch();
             // All of them, so that each is collected as early as it can be.
             let living =
-                self.chips.iter_mut().filter_map(|chip| chip.child.ending().is_none().then_some(())).count();
-            if living == 0 {
+                self.children.iter_mut().filter_map(|child| child.process.ending().is_none().then_some(()));
+            if living.count() == 0 {
                 return true;
             }
             if deadline.passed() {
@@ -622,29 +870,39 @@ impl Worker {
         self.owner != getpid()
     }
 
-    /// Also refuses the copy of a worker in another process: its mailboxes are those that the owner uses.
-    fn require_chip(&self, chip: usize) -> Result<(), WorkerError> {
+    /// The place of a child; at level 2, which has no other, 0. Also refuses the copy of a worker in another process: its
+    /// mailboxes are those that the owner uses.
+    fn require_child(&self, child: ChildId) -> Result<usize, WorkerError> {
         if self.is_foreign() {
             return Err(WorkerError::Foreign { owner: self.owner.as_raw() });
         }
         if self.closed {
             return Err(WorkerError::Closed);
         }
-        if chip >= self.chips.len() {
-            return Err(WorkerError::Unknown(format!(
-                "there is no chip {chip}, they are {}",
-                self.chips.len()
-            )));
+        if self.local.is_some() && child == ChildId::Chip(0) {
+            return Ok(0);
         }
-        Ok(())
+        self.children.iter().position(|state| state.id == child).ok_or_else(|| {
+            let (mut chips, mut subs, mut workers) = (usize::from(self.local.is_some()), 0, 0);
+            for state in &self.children {
+                match state.id {
+                    ChildId::Chip(_) => chips += 1,
+                    ChildId::Sub(_) => subs += 1,
+                    ChildId::Worker(_) => workers += 1,
+                }
+            }
+            WorkerError::Unknown(format!(
+                "there is no {child} among {chips} chips, {subs} sub workers and {workers} workers"
+            ))
+        })
     }
 
-    /// Also refuses a chip whose end was seen: its frames may be in the middle of something for ever.
-    fn require_living(&mut self, chip: usize) -> Result<(), WorkerError> {
-        self.require_chip(chip)?;
-        match self.chips[chip].child.seen_ending() {
-            None => Ok(()),
-            Some(ending) => Err(self.gone(chip, ending, "before this was asked of it".into())),
+    /// Also refuses a child whose end was seen: its frames may be in the middle of something for ever.
+    fn require_living(&mut self, child: ChildId) -> Result<usize, WorkerError> {
+        let index = self.require_child(child)?;
+        match self.children.get(index).and_then(|state| state.process.seen_ending()) {
+            None => Ok(index),
+            Some(ending) => Err(self.gone(index, ending, "before this was asked of it".into())),
         }
     }
 
@@ -665,15 +923,16 @@ impl Worker {
         }
     }
 
-    fn chip_error(&self, chip: usize, what: &'static str, failure: Failure) -> WorkerError {
-        let pid = self.chips[chip].child.pid();
-        WorkerError::Chip { chip, pid, what, code: failure.code, text: failure.text }
+    fn child_error(&self, index: usize, what: &'static str, failure: Failure) -> WorkerError {
+        let own = (ChildId::Chip(0), self.owner.as_raw());
+        let (child, pid) = self.children.get(index).map_or(own, |state| (state.id, state.process.pid()));
+        WorkerError::Child { child, pid, what, code: failure.code, text: failure.text }
     }
 
-    fn gone(&mut self, chip: usize, ending: Ending, during: String) -> WorkerError {
-        let state = &mut self.chips[chip];
+    fn gone(&mut self, index: usize, ending: Ending, during: String) -> WorkerError {
+        let state = &mut self.children[index];
         state.ending_is_told = true;
-        WorkerError::ChildGone { chip, pid: state.child.pid(), ending, during }
+        WorkerError::ChildGone { child: state.id, pid: state.process.pid(), ending, during }
     }
 }
 

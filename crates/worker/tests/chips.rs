@@ -3,23 +3,22 @@
 #![allow(clippy::unwrap_used, reason = "a test program whose functions clippy does not know for tests")]
 
 mod one_thread;
+mod real_chips;
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use simpler_kernel_abi::{ArgUse, CoreKind, DEVICE_MEMORY, DType, SimplerTensor};
-use simpler_kernel_compiler::{CallableSource, Compiler, KernelSource, SourceFile};
+use simpler_kernel_abi::ArgUse;
 use simpler_log_abi::Threshold;
 use simpler_platform::DeviceAddr;
-use simpler_runtime::{Limits, RingLimits, RuntimeConfig};
-use simpler_sim_npu::{Profile, SimNpu, SimOptions};
+use simpler_runtime::RuntimeConfig;
 use simpler_swimlane::Level;
 use simpler_worker::{
-    CallConfig, Callable, CallableImage, ChipArg, ChipWorker, Endpoint, LogSetup, RunArgs, SharedBuffer,
-    SharedMemory, Worker, WorkerBuilder, WorkerError,
+    CallConfig, Callable, ChildId, ChipWorker, Endpoint, LogSetup, RunArgs, SharedBuffer, SharedMemory,
+    Worker, WorkerBuilder, WorkerError,
 };
 
 use one_thread::Test;
+use real_chips::*;
 
 const TESTS: &[Test] = &[
     ("two_chips_run_a_callable_on_their_own_data", two_chips_run_a_callable_on_their_own_data),
@@ -44,66 +43,6 @@ fn main() -> ExitCode {
     one_thread::main(TESTS, &[])
 }
 
-/// Adds its scalar to each of COUNT numbers, or is fatal when the scalar is 13.
-const ADD_ORCHESTRATION: &str = r#"
-#include <simpler/orchestration.h>
-int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
-    if (args->scalars[0] == 13) {
-        api->report_fatal(run, "thirteen brings bad luck");
-        return 1;
-    }
-    SimplerTensor in = args->tensors[0], out = args->tensors[1];
-    SimplerTaskArg uses[2] = {{&in, SIMPLER_INPUT}, {&out, SIMPLER_OUTPUT_EXISTING}};
-    SimplerTask task = simpler_task(uses, 2);
-    task.aiv0 = 0;
-    task.scalars = args->scalars;
-    task.scalar_count = 1;
-    return api->submit_task(run, &task) < 0;
-}
-"#;
-
-const ADD_KERNEL: &str = r#"
-#include <simpler/kernel.h>
-void kernel_entry(const SimplerKernelArgs *args) {
-    const float *in = simpler_tensor_data(args->tensors[0]);
-    float *out = simpler_tensor_data(args->tensors[1]);
-    for (uint64_t i = 0; i < args->tensors[1]->extent / 4; i++) out[i] = in[i] + (float)args->scalars[0];
-}
-"#;
-
-const COUNT: usize = 64;
-const BYTES: usize = COUNT * 4;
-
-fn image(kernel: &str) -> CallableImage {
-    let source = CallableSource {
-        name: "add".into(),
-        orchestration: SourceFile::new("add.c", ADD_ORCHESTRATION),
-        kernels: vec![KernelSource {
-            file: SourceFile::new("add_kernel.c", kernel.to_owned()),
-            kind: CoreKind::Aiv,
-        }],
-        headers: vec![],
-    };
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("callables");
-    let objects = Compiler::new(cache).unwrap().compile(&source).unwrap_or_else(|error| panic!("{error}"));
-    CallableImage::load(&objects).unwrap()
-}
-
-/// Limits that make small arenas: two chips share the test's machine with other tests.
-fn small() -> RuntimeConfig {
-    let limits = Limits::each(RingLimits {
-        window: 1024,
-        heap_bytes: 1 << 20,
-        argument_bytes: 1 << 20,
-        edges: 1 << 16,
-    });
-    RuntimeConfig { limits, ..RuntimeConfig::default() }
-}
-
-fn npu() -> std::sync::Arc<SimNpu> {
-    SimNpu::new(Profile::a2a3sim(), SimOptions { core_threads: Some(1), ..SimOptions::default() }).unwrap()
-}
-
 fn builder() -> (WorkerBuilder, Callable, SharedMemory) {
     let mut builder = Worker::builder(3);
     builder.chips(2);
@@ -111,33 +50,6 @@ fn builder() -> (WorkerBuilder, Callable, SharedMemory) {
     let callable = builder.callable(image(ADD_KERNEL)).unwrap();
     let shared = builder.share(SharedBuffer::new(16 * BYTES).unwrap());
     (builder, callable, shared)
-}
-
-/// Numbers at slot `slot` of the shared memory.
-fn put(shared: &SharedMemory, slot: usize, first: f32) {
-    let bytes: Vec<u8> = (0..COUNT).flat_map(|index| (first + index as f32).to_ne_bytes()).collect();
-    shared.write(slot * BYTES, &bytes).unwrap();
-}
-
-fn assert_holds(shared: &SharedMemory, slot: usize, first: f32) {
-    let mut bytes = [0; BYTES];
-    shared.read(slot * BYTES, &mut bytes).unwrap();
-    let values: Vec<f32> = bytes.as_chunks().0.iter().map(|chunk| f32::from_ne_bytes(*chunk)).collect();
-    let expected: Vec<f32> = (0..COUNT).map(|index| first + index as f32).collect();
-    assert_eq!(values, expected);
-}
-
-fn host(shared: &SharedMemory, slot: usize, arg_use: ArgUse) -> ChipArg {
-    ChipArg { tensor: shared.tensor(slot * BYTES, BYTES, DType::F32).unwrap(), arg_use }
-}
-
-fn device(addr: DeviceAddr, arg_use: ArgUse) -> ChipArg {
-    ChipArg { tensor: SimplerTensor::whole(addr.0, BYTES as u64, DType::F32, DEVICE_MEMORY), arg_use }
-}
-
-fn add(shared: &SharedMemory, from: usize, to: usize, scalar: u64) -> RunArgs {
-    let tensors = vec![host(shared, from, ArgUse::Input), host(shared, to, ArgUse::OutputExisting)];
-    RunArgs { tensors, scalars: vec![scalar], ..RunArgs::default() }
 }
 
 fn two_chips_run_a_callable_on_their_own_data() {
@@ -174,7 +86,10 @@ fn data_stays_on_a_chip_between_runs() {
     worker.free(1, one).unwrap();
     // An address of the other chip means nothing on this one, and is not dereferenced.
     let error = worker.copy_from(0, &shared.slice(0, BYTES).unwrap(), other).unwrap_err();
-    assert!(matches!(error, WorkerError::Chip { chip: 0, what: "copy_from", .. }), "{error:?}");
+    assert!(
+        matches!(error, WorkerError::Child { child: ChildId::Chip(0), what: "copy_from", .. }),
+        "{error:?}"
+    );
     worker.close().unwrap();
 }
 
@@ -184,7 +99,10 @@ fn a_fatal_orchestration_gives_its_text_and_the_next_run_works() {
     let mut worker = builder.start().unwrap();
     let ticket = worker.submit(0, callable, &add(&shared, 0, 1, 13)).unwrap();
     let error = worker.wait(ticket).unwrap_err();
-    assert!(matches!(error, WorkerError::Chip { chip: 0, what: "run", code: -9, .. }), "{error:?}");
+    assert!(
+        matches!(error, WorkerError::Child { child: ChildId::Chip(0), what: "run", code: -9, .. }),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("thirteen brings bad luck"), "{error}");
     let ticket = worker.submit(0, callable, &add(&shared, 0, 1, 14)).unwrap();
     worker.wait(ticket).unwrap();
@@ -296,7 +214,7 @@ fn a_pipelined_chip_binds_the_next_run_meanwhile() {
     for run in 0..RUNS {
         if in_flight.len() == 2 {
             let error = worker.submit(0, callable, &add(&shared, run, RUNS + run, 5)).unwrap_err();
-            assert!(matches!(error, WorkerError::Busy { chip: 0, .. }), "{error:?}");
+            assert!(matches!(error, WorkerError::Busy { child: ChildId::Chip(0), .. }), "{error:?}");
             worker.wait(in_flight.pop_front().unwrap()).unwrap();
         }
         in_flight.push_back(worker.submit(0, callable, &add(&shared, run, RUNS + run, 5)).unwrap());
@@ -345,7 +263,10 @@ fn each_of_two_runs_in_flight_has_its_own_outcome() {
         assert!(worker.poll(&good));
         // Waited for in the other order.
         let error = worker.wait(bad).unwrap_err();
-        assert!(matches!(error, WorkerError::Chip { chip: 0, what: "run", code: -9, .. }), "{error:?}");
+        assert!(
+            matches!(error, WorkerError::Child { child: ChildId::Chip(0), what: "run", code: -9, .. }),
+            "{error:?}"
+        );
         worker.wait(good).unwrap();
         assert_holds(&shared, 1, 11.0);
     }
@@ -360,10 +281,10 @@ fn a_killed_chip_is_reported_for_both_of_its_runs() {
     assert_eq!(unsafe { libc::kill(worker.pids()[0], libc::SIGKILL) }, 0);
     for ticket in tickets {
         let error = worker.wait(ticket).unwrap_err();
-        assert!(matches!(error, WorkerError::ChildGone { chip: 0, .. }), "{error:?}");
+        assert!(matches!(error, WorkerError::ChildGone { child: ChildId::Chip(0), .. }), "{error:?}");
     }
     let error = worker.submit(0, callable, &add(&shared, 0, 1, 1)).unwrap_err();
-    assert!(matches!(error, WorkerError::ChildGone { chip: 0, .. }), "{error:?}");
+    assert!(matches!(error, WorkerError::ChildGone { child: ChildId::Chip(0), .. }), "{error:?}");
     worker.close().unwrap();
 }
 
@@ -380,7 +301,7 @@ fn what_a_run_chooses_for_itself_reaches_its_chip() {
     run(CallConfig { swimlane: Level::AicoreTasks, output_prefix, aicpu_threads: Some(2) }).unwrap();
     run(CallConfig::default()).unwrap();
     let error = run(CallConfig { aicpu_threads: Some(9), ..CallConfig::default() }).unwrap_err();
-    assert!(matches!(error, WorkerError::Chip { chip: 1, code: -5, .. }), "{error:?}");
+    assert!(matches!(error, WorkerError::Child { child: ChildId::Chip(1), code: -5, .. }), "{error:?}");
     let output_prefix = Some("x".repeat(2000).into());
     let error = run(CallConfig { output_prefix, ..CallConfig::default() }).unwrap_err();
     assert!(matches!(&error, WorkerError::Arguments(text) if text.contains("2000 bytes")), "{error:?}");

@@ -14,7 +14,7 @@ use simpler_kernel_abi::{ArgUse, DType, HOST_MEMORY, SimplerTensor};
 use simpler_log_abi::Threshold;
 use simpler_platform::DeviceAddr;
 use simpler_worker::{
-    CALLABLES_MAX, CHIPS_MAX, Callable, CallableImage, ChipArg, Ending, Endpoint, LogSetup, RunArgs,
+    CALLABLES_MAX, CHIPS_MAX, Callable, CallableImage, ChildId, ChipArg, Ending, Endpoint, LogSetup, RunArgs,
     RunError, SharedBuffer, SharedMemory, Worker, WorkerBuilder, WorkerError,
 };
 
@@ -298,7 +298,10 @@ fn control_operations_reach_the_chip() {
     assert_eq!(back.as_slice(), bytes);
     worker.free(1, device).unwrap();
     let error = worker.free(1, DeviceAddr(3)).unwrap_err();
-    assert!(matches!(error, WorkerError::Chip { chip: 1, what: "free", code: 7, .. }), "{error:?}");
+    assert!(
+        matches!(error, WorkerError::Child { child: ChildId::Chip(1), what: "free", code: 7, .. }),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("3 was not allocated"), "{error}");
     assert_eq!(worker.prepare(0, callable).unwrap(), u64::from(image("first").digest()[0]));
     assert!(matches!(worker.malloc(2, 1), Err(WorkerError::Unknown(_))));
@@ -344,7 +347,7 @@ fn a_failed_bring_up_gives_the_childs_text_and_leaves_nobody() {
         Ok(Box::new(Scripted::default()))
     });
     let error = builder.start().map(drop).unwrap_err();
-    assert!(matches!(error, WorkerError::Init { chip: 1, .. }), "{error:?}");
+    assert!(matches!(error, WorkerError::Init { child: ChildId::Chip(1), .. }), "{error:?}");
     assert!(error.to_string().ends_with("initialization failed: callable first: no such symbol"), "{error}");
     assert_no_children();
 }
@@ -358,7 +361,10 @@ fn a_child_that_dies_in_bring_up_is_reported() {
         Ok(Box::new(Scripted::default()))
     });
     let error = builder.start().map(drop).unwrap_err();
-    assert!(matches!(error, WorkerError::ChildGone { chip: 1, ending: Ending::Killed(9), .. }), "{error:?}");
+    assert!(
+        matches!(error, WorkerError::ChildGone { child: ChildId::Chip(1), ending: Ending::Killed(9), .. }),
+        "{error:?}"
+    );
     assert!(error.to_string().ends_with("was killed by signal 9 (SIGKILL) before it was ready"), "{error}");
     assert_no_children();
 }
@@ -521,7 +527,7 @@ fn a_chip_that_does_not_leave_is_killed() {
     let _ticket = worker.submit(1, callable, &args(Script::Meet, 0, &shared, 0)).unwrap();
     until("the run", || word(&shared, 0) == 1);
     let error = worker.close_within(Duration::from_millis(100)).unwrap_err();
-    assert!(matches!(error, WorkerError::Unresponsive { chip: 1, .. }), "{error:?}");
+    assert!(matches!(error, WorkerError::Unresponsive { child: ChildId::Chip(1), .. }), "{error:?}");
     assert!(
         error.to_string().starts_with(&format!("chip 1 (pid {pid}) did not leave within 100ms")),
         "{error}"
@@ -643,16 +649,17 @@ fn a_busy_chip_takes_no_second_run() {
     let (mut worker, callable, shared) = started(1);
     let ticket = worker.submit(0, callable, &args(Script::Meet, 0, &shared, 0)).unwrap();
     let error = worker.submit(0, callable, &args(Script::Add, 0, &shared, 64)).unwrap_err();
-    assert!(matches!(error, WorkerError::Busy { chip: 0, run_id } if run_id == ticket.run_id()), "{error:?}");
+    assert!(
+        matches!(error, WorkerError::Busy { child: ChildId::Chip(0), run_id } if run_id == ticket.run_id()),
+        "{error:?}"
+    );
     set_word(&shared, 8, 1);
     worker.wait(ticket).unwrap();
     worker.close().unwrap();
 }
 
 fn settings_out_of_range_are_refused() {
-    for (level, chips, part) in
-        [(2, 1, "level 2"), (4, 1, "level 4"), (3, 0, "0 chips"), (3, CHIPS_MAX + 1, "17 chips")]
-    {
+    for (level, chips, part) in [(4, 1, "level 4"), (3, 0, "no children"), (3, CHIPS_MAX + 1, "17 chips")] {
         let mut builder = Worker::builder(level);
         builder.chips(chips);
         let error = builder.start().map(drop).unwrap_err();

@@ -1,0 +1,48 @@
+//! The levels of workers and their words (RUNTIME §1.1).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use simpler_host_log as host_log;
+
+/// One chip in the process itself.
+pub(crate) const CHIP_LEVEL: u32 = 2;
+/// The level whose children are chips.
+pub(crate) const NODE_LEVEL: u32 = 3;
+/// The highest that has a word.
+pub(crate) const LEVEL_MAX: u32 = 6;
+
+/// The names of a level's scheduler spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Names {
+    pub(crate) submit: &'static str,
+    pub(crate) dispatch: &'static str,
+    pub(crate) complete: &'static str,
+}
+
+/// From the node upwards. Digits count network hops above a node.
+const NAMES: [Names; (LEVEL_MAX - NODE_LEVEL) as usize + 1] = [
+    Names { submit: "node.submit", dispatch: "node.dispatch", complete: "node.complete" },
+    Names { submit: "network1.submit", dispatch: "network1.dispatch", complete: "network1.complete" },
+    Names { submit: "network2.submit", dispatch: "network2.dispatch", complete: "network2.complete" },
+    Names { submit: "network3.submit", dispatch: "network3.dispatch", complete: "network3.complete" },
+];
+
+/// The pid above the level whose words this process uses; 0 while it has none.
+// FORK: a child has a pid of its own, so its parent's level does not bind it.
+static BOUND: AtomicU64 = AtomicU64::new(0);
+
+/// Binds this process to a level's words and gives their names. The first level of a process stays: a program may set up
+/// another one inside it, and its spans are told from the first one's by their ids, not by a second word. A level without
+/// scheduler spans gets the node's, and uses none.
+pub(crate) fn bind(level: u32) -> Names {
+    let own = u64::from(std::process::id()) << 32;
+    // ORDERING: Relaxed: a number; workers are started by one thread, and where they are not, one of them is first.
+    let bound = BOUND.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bound| {
+        (bound >> 32 << 32 != own).then_some(own | u64::from(level))
+    });
+    let first = bound.map_or_else(|bound| bound as u32, |_| level);
+    if first != level {
+        host_log::log_warn!("level {level} in a process of level {first}: its spans keep that one's words");
+    }
+    NAMES[first.saturating_sub(NODE_LEVEL).min(LEVEL_MAX - NODE_LEVEL) as usize]
+}
