@@ -96,6 +96,21 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
         task.scalar_count = 0;
         for (uint64_t i = 0; i < 40 && got >= 0; i++) got = api->submit_task(run, &task);
         break;
+    case 23: { /* so many buffers, which nobody touches */
+        SimplerTensor many[32];
+        SimplerTaskArg b[32];
+        for (uint64_t i = 0; i < count && got >= 0; i += 32) {
+            for (uint64_t k = 0; k < 32; k++) {
+                many[k] = x;
+                many[k].addr = 4096 * (i + k + 1);
+                b[k].tensor = &many[k];
+                b[k].use = SIMPLER_INPUT;
+            }
+            SimplerTask none = task_of(b, 32);
+            got = api->submit_dummy_task(run, &none);
+        }
+        break;
+    }
     case 30: api->report_fatal(run, "the pages are gone"); return api->is_fatal(run) ? 0 : 1;
     case 31: return 42;
     case 32: api->report_fatal(run, 0); api->report_fatal(run, "second"); return 3;
@@ -297,6 +312,13 @@ fn a_limit_that_is_hit_is_named() {
         (with(limits), 21, 17, -2, "of 65536 are in use"),
         (with(RingLimits { argument_bytes: 4096, ..limits }), 20, 64, -1, "4096 bytes"),
         (with(RingLimits { edges: 32, ..limits }), 22, 300, -4, "it has 32 dependencies"),
+        (
+            with(RingLimits { window: 4096, argument_bytes: 16 << 20, ..limits }),
+            23,
+            65_537,
+            -11,
+            "holds at most 65536 regions",
+        ),
     ];
     for (chip, number, count, code, words) in full {
         let error = fault(&chip, number, count);

@@ -41,6 +41,39 @@ fn whole(values: &mut [f32]) -> SimplerTensor {
     tensor
 }
 
+/// Two tiles of a matrix of 8 × 8 floats that stand side by side, then one that meets both.
+const TILES: &str = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    const uint64_t columns[] = {0, 4, 2};
+    for (int i = 0; i < 3; i++) {
+        SimplerTensor tile = args->tensors[0];
+        tile.contiguous = 0;
+        tile.ndims = 2;
+        tile.shapes[0] = 8, tile.shapes[1] = 4;
+        tile.strides[0] = 32, tile.strides[1] = 4;
+        tile.start_offset = columns[i] * 4;
+        tile.extent = 7 * 32 + 16;
+        SimplerTaskArg list[] = {{&tile, SIMPLER_INOUT}};
+        SimplerTask task = task_of(list, 1);
+        if (api->submit_dummy_task(run, &task) < 0) return 1;
+    }
+    return 0;
+}
+"#;
+
+#[test]
+fn tiles_side_by_side_do_not_wait_for_each_other() {
+    let objects = compile("tiles", TILES, &[]);
+    // SAFETY: the objects were compiled from the sources above.
+    let callable = unsafe { HostCallable::open(&objects) }.unwrap();
+    let mut matrix = vec![0.0; 64];
+    // SAFETY: a tensor of floats, as the orchestration expects.
+    let recording =
+        unsafe { callable.record(&Profile::a2a3sim(), small(), &[whole(&mut matrix)], &[]) }.unwrap();
+    assert_eq!(recording.stages, [vec![0, 1], vec![2]]);
+}
+
 #[test]
 fn a_recording_has_the_runs_tasks_and_computes_the_runs_result() {
     let kernels = [("add", CoreKind::Aiv, ADD_KERNEL), ("add_cube", CoreKind::Aic, ADD_KERNEL)];

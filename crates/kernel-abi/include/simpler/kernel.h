@@ -39,7 +39,9 @@ enum { SIMPLER_HOST_MEMORY = 0, SIMPLER_DEVICE_MEMORY = 1 };
  *
  * A buffer is known by its addr: two views of one buffer have the same addr and bytes and differ in
  * start_offset, or the runtime takes them for two buffers that do not depend on each other. A view
- * touches the extent bytes from start_offset, and with an extent of 0 nothing. */
+ * touches the extent bytes from start_offset, and with an extent of 0 nothing; a strided one touches its
+ * elements among them: views with the same strides, each a multiple of the next smaller, share what their
+ * ranges share, and any others what lies between their ends. */
 typedef struct SimplerTensor {
     uint64_t addr;         /* first byte of the buffer; 0: the runtime allocates (SIMPLER_OUTPUT) */
     uint64_t bytes;        /* size of the buffer */

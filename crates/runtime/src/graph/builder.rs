@@ -397,9 +397,7 @@ impl Builder {
         read: bool,
         each: &mut impl FnMut(u32),
     ) {
-        let start = tensor.start_offset;
-        let region = Region { base: tensor.addr, start, end: start + tensor.extent };
-        self.regions.using(region, read, &mut |task| {
+        self.regions.using(&Region::of(tensor), read, &mut |task| {
             if is_there(&self.rings, task) {
                 each(graph.slot_of(task));
             }
@@ -518,13 +516,12 @@ impl Builder {
             if tensor.manual_dep != 0 {
                 continue;
             }
-            let start = tensor.start_offset;
-            let region = Region { base: tensor.addr, start, end: start + tensor.extent };
+            let region = || Region::of(tensor);
             match arg_use {
                 ArgUse::NoDep => Ok(()),
-                ArgUse::Input => regions.read(region, task, &mut depend),
+                ArgUse::Input => regions.read(&region(), task, &mut depend),
                 ArgUse::Output | ArgUse::InOut | ArgUse::OutputExisting => {
-                    regions.write(region, task, &mut depend)
+                    regions.write(&region(), task, &mut depend)
                 }
             }
             .map_err(|RegionsFull| GraphError {

@@ -8,6 +8,7 @@
 //! - [`ready`]: the queues of tasks that may start, one per shape and one of those whose blocks start together;
 //! - [`gathering`]: how a task gets all the cores at once that its blocks need;
 //! - [`regions`]: which task last wrote, and which tasks have read, each byte of each buffer;
+//! - [`boxes`]: strided views, told apart;
 //! - [`scope`]: when everything in a scope is done;
 //! - `ring`: what tasks are made of, handed out in a circle;
 //! - [`builder`]: the orchestrator's side: from a task's tensors to its dependencies;
@@ -26,12 +27,15 @@
 #[cfg(not(loom))]
 pub mod arena;
 #[cfg(not(loom))]
+pub mod boxes;
+#[cfg(not(loom))]
 pub mod builder;
 pub mod fan;
 pub mod gathering;
 #[cfg(not(loom))]
 pub(crate) mod host_arena;
 pub mod ready;
+#[cfg(not(loom))]
 pub mod regions;
 #[cfg(not(loom))]
 mod ring;
