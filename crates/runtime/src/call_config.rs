@@ -1,7 +1,7 @@
 //! What one run may choose for itself (RUNTIME §1.5).
 //!
-//! Of the specification's fields these are known: `aicpu_thread_num`, `enable_chip_swimlane` and `output_prefix`. What
-//! else it has is refused by whoever carries it here.
+//! Of the specification's fields these are known: `aicpu_thread_num`, `enable_chip_swimlane`, `runtime_env` and
+//! `output_prefix`. What else it has is refused by whoever carries it here.
 
 use std::path::PathBuf;
 
@@ -9,6 +9,8 @@ use simpler_platform::Profile;
 use simpler_swimlane::Level;
 
 use crate::executor::DFX;
+use crate::graph::RINGS;
+use crate::ring_sizes::RingSizes;
 use crate::run::{GraphRuntime, RunError, require_served};
 
 /// Fewest AICPU threads that a run may ask for: an orchestrator and a scheduler.
@@ -25,6 +27,8 @@ pub struct CallConfig {
     /// The folder for its artifacts, below which each run has one of its own; without it records are collected and
     /// reconciled only.
     pub output_prefix: Option<PathBuf>,
+    /// How large its rings are. Runs of other sizes than the last one's on the same slot build an arena anew.
+    pub rings: [RingSizes; RINGS],
 }
 
 impl CallConfig {

@@ -36,6 +36,11 @@ impl HostGraph {
         }
     }
 
+    /// The layout that it builds for.
+    pub(crate) fn layout(&self) -> &ArenaLayout {
+        &self.layout
+    }
+
     /// Runs the callable's orchestration over `tensors` of the device, for an arena at `device`.
     ///
     /// # Errors

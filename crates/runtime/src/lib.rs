@@ -44,6 +44,8 @@ mod pipeline;
 #[cfg(not(loom))]
 pub mod recording;
 #[cfg(not(loom))]
+mod ring_sizes;
+#[cfg(not(loom))]
 mod run;
 #[cfg(not(loom))]
 mod slot;
@@ -61,6 +63,8 @@ pub use hid::hid;
 pub use image::{CallableImage, KernelImage};
 #[cfg(not(loom))]
 pub use pipeline::{Done, Launched, Prepared, RunIdentity};
+#[cfg(not(loom))]
+pub use ring_sizes::RingSizes;
 #[cfg(not(loom))]
 pub use run::{
     CallableId, ChipArg, ChipRuntime, GraphRuntime, PIPELINE_DEPTH_MAX, RunArgs, RunError, RuntimeConfig,

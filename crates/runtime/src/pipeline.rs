@@ -372,7 +372,7 @@ impl Run<'_> {
     fn launch(&mut self, if_busy: IfBusy) -> Result<(), RunError> {
         let runtime = self.runtime;
         let mut device = runtime.device.claim(if_busy, "the device")?;
-        let Some(Bound { arena, tensors }) = self.bound.take() else {
+        let Some(Bound { layout, arena, tensors }) = self.bound.take() else {
             return Err(RunError::refused("the run is not bound"));
         };
         let runner_run = Span::enter(runtime.names.runner_run);
@@ -383,7 +383,7 @@ impl Run<'_> {
             callable: self.callable.clone(),
             profile: self.profile(),
             survivors: runtime.platform.profile().aicpu_logical,
-            layout: runtime.layout,
+            layout,
             arena: arena.0,
             phase_buffer: self.slot.phases_at(runtime, self.device_spans)?.0,
             swimlane: track,

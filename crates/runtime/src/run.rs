@@ -15,11 +15,12 @@ use crate::call_config::CallConfig;
 use crate::code;
 use crate::executor::{Executor, OWN_CLUSTERS_MAX};
 use crate::graph::arena::ArenaLayout;
-use crate::graph::{GraphError, Limits};
+use crate::graph::{GraphError, Limits, RINGS};
 use crate::image::CallableImage;
 use crate::names::{SIMPLER_RUN, SpanNames};
 use crate::orchestration::{CALLABLES_MAX, Callable, Kernel};
 use crate::pipeline::{Claim, Claimable, Device, IfBusy};
+use crate::ring_sizes::{self, RingSizes};
 use crate::slot::Slot;
 
 /// How long a run may make no progress (RUNTIME §2.3).
@@ -49,7 +50,7 @@ pub enum GraphRuntime {
 pub struct RuntimeConfig {
     /// Where graphs are built.
     pub graph_runtime: GraphRuntime,
-    /// What a run may use.
+    /// What a run may use; the environment overrides it, and so may each run.
     pub limits: Limits,
     /// The words of its spans.
     pub names: &'static SpanNames,
@@ -182,7 +183,8 @@ impl ChipRuntime {
         if !(1..=PIPELINE_DEPTH_MAX).contains(&depth) {
             return Err(RunError::invalid(format!("a pipeline of {depth} runs: 1 to {PIPELINE_DEPTH_MAX}")));
         }
-        let layout = ArenaLayout::new(config.limits, platform.profile().cores())?;
+        let limits = ring_sizes::over(&ring_sizes::from_env(|name| std::env::var_os(name))?, &config.limits);
+        let layout = ArenaLayout::new(limits, platform.profile().cores())?;
         let timeout = std::env::var_os(SCHEDULER_TIMEOUT_ENV);
         Ok(Self {
             platform,
@@ -197,6 +199,15 @@ impl ChipRuntime {
             device: Claimable::default(),
             runs: AtomicU64::new(0),
         })
+    }
+
+    /// The arena of a run that chooses these sizes.
+    pub(crate) fn layout_with(&self, rings: &[RingSizes; RINGS]) -> Result<ArenaLayout, RunError> {
+        if *rings == [RingSizes::default(); RINGS] {
+            return Ok(self.layout);
+        }
+        let limits = ring_sizes::over(rings, self.layout.limits());
+        Ok(ArenaLayout::new(limits, self.platform.profile().cores())?)
     }
 
     /// Turns the device spans of later runs on or off, apart from the host's: on unless told otherwise, and off in any

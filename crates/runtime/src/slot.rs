@@ -59,6 +59,7 @@ struct Lease {
 
 /// What bind gives to the launch.
 pub(crate) struct Bound {
+    pub(crate) layout: ArenaLayout,
     pub(crate) arena: DeviceAddr,
     pub(crate) tensors: Vec<SimplerTensor>,
 }
@@ -72,16 +73,19 @@ impl Slot {
         args: &RunArgs,
     ) -> Result<Bound, RunError> {
         let names = runtime.names;
+        let layout = runtime.layout_with(&args.config.rings)?;
         let tensors = {
             let _span = span!(names.bind_args, ntensor = args.tensors.len());
             self.bind_args(runtime, args)?
         };
         let arena = {
             let _span = span!(names.bind_prebuilt);
-            self.bind_prebuilt(runtime)?
+            self.bind_prebuilt(runtime, &layout)?
         };
         if runtime.graph_runtime == GraphRuntime::HostBuildGraph {
-            let host_graph = self.host_graph.get_or_insert_with(|| HostGraph::new(runtime.layout));
+            let of_layout =
+                self.host_graph.take().filter(|host_graph| host_graph.layout().key() == layout.key());
+            let host_graph = self.host_graph.insert(of_layout.unwrap_or_else(|| HostGraph::new(layout)));
             {
                 let _span = span!(names.bind_host_orch);
                 host_graph.build(runtime, callable, arena, &tensors, &args.scalars)?;
@@ -89,7 +93,7 @@ impl Slot {
             let _span = span!(names.bind_graph_upload);
             host_graph.upload(&*runtime.platform, arena)?;
         }
-        Ok(Bound { arena, tensors })
+        Ok(Bound { layout, arena, tensors })
     }
 
     /// Gives every tensor a device address: its own, or a slice of the staging buffer.
@@ -170,17 +174,20 @@ impl Slot {
         Ok(addr)
     }
 
-    /// The runtime arena: built and uploaded once, then a cache hit.
-    fn bind_prebuilt(&mut self, runtime: &ChipRuntime) -> Result<DeviceAddr, RunError> {
-        let key = runtime.layout.key();
+    /// The runtime arena: built and uploaded once, then a cache hit for runs of the same layout.
+    fn bind_prebuilt(&mut self, runtime: &ChipRuntime, layout: &ArenaLayout) -> Result<DeviceAddr, RunError> {
+        let key = layout.key();
         if let Some(cached) = &self.arena
             && cached.key == key
         {
             return Ok(cached.buffer.addr);
         }
-        let bytes = runtime.layout.total_bytes();
+        if let Some(other) = self.arena.take() {
+            runtime.platform.release(other.buffer.addr)?;
+        }
+        let bytes = layout.total_bytes();
         let buffer = DeviceBuffer { addr: runtime.platform.allocate(bytes)?, bytes };
-        if let Err(error) = runtime.platform.copy_to_device(buffer.addr, &runtime.layout.image()) {
+        if let Err(error) = runtime.platform.copy_to_device(buffer.addr, &layout.image()) {
             runtime.platform.release(buffer.addr)?;
             return Err(error.into());
         }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use simpler_kernel_abi::{ArgUse, CoreKind};
 use simpler_kernel_compiler::SourceFile;
 use simpler_runtime::{
-    CallableId, CallableImage, ChipRuntime, GraphRuntime, Limits, RingLimits, RunArgs, RunError,
-    RuntimeConfig,
+    CallConfig, CallableId, CallableImage, ChipRuntime, GraphRuntime, Limits, RINGS, RingLimits, RingSizes,
+    RunArgs, RunError, RuntimeConfig,
 };
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 use support::*;
@@ -271,6 +271,33 @@ fn a_graph_that_is_built_ahead_gets_nothing_back_and_says_so() {
     assert_eq!(error.code, -1, "{error}");
     assert!(error.text.contains("nothing comes back before the graph runs"), "{error}");
     assert_eq!(call(&chip, 0, 3).unwrap().0, stepped(3));
+}
+
+#[test]
+fn a_run_may_choose_how_large_its_rings_are() {
+    for (profile, graph_runtime) in arms() {
+        let config = RuntimeConfig { graph_runtime, limits: Limits::each(TIGHT), ..RuntimeConfig::default() };
+        let (chip, id) = chip_with(profile, config);
+        let with = |sizes: RingSizes| {
+            let mut x: Vec<f32> = (0..256).map(|i| i as f32).collect();
+            let mut ids = vec![0.0; 12];
+            let tensors = vec![host(&mut x, ArgUse::InOut), host(&mut ids, ArgUse::InOut)];
+            let config = CallConfig { rings: [sizes; RINGS], ..CallConfig::default() };
+            run(&chip, id, &RunArgs { tensors, scalars: vec![2, 20], config }).map(|()| x)
+        };
+        // Forty tasks and twenty tensors of 1 KiB, in one scope.
+        let enough = RingSizes { window: Some(64), heap_bytes: Some(20 << 10), edges: Some(128) };
+        let none = RingSizes::default();
+        for _ in 0..2 {
+            assert_eq!(with(none).unwrap_err().code, -1);
+            assert_eq!(with(enough).unwrap(), stepped(20));
+            assert_eq!(with(RingSizes { heap_bytes: Some(19 << 10), ..enough }).unwrap_err().code, -2);
+            assert_eq!(with(RingSizes { edges: Some(16), ..enough }).unwrap_err().code, -4);
+        }
+        let error = with(RingSizes { window: Some(12), ..enough }).unwrap_err();
+        assert_eq!(error.code, -5);
+        assert!(error.text.contains("ring 0: a task window of 12 is not a power of two"), "{error}");
+    }
 }
 
 /// The C++ scope, inside a scope.

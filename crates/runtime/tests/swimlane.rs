@@ -240,6 +240,7 @@ fn one_run_of_many_is_recorded() {
                 aicpu_threads: Some(3),
                 swimlane: if round == 2 { Level::SchedulerPhases } else { Level::Off },
                 output_prefix: Some(prefix.clone()),
+                ..CallConfig::default()
             };
             let mut y = vec![1.0; 64];
             let tensors = vec![host(&mut y, ArgUse::InOut)];

@@ -6,20 +6,20 @@
 //! char output_prefix, up to its NUL
 //! ```
 //!
-//! Written and read as words, like the arguments. What this version does not know (diagnostics other than the swimlane,
-//! rings) is refused where it is not zero, rather than left out of a run that asked for it.
+//! Written and read as words, like the arguments. What this version does not know (diagnostics other than the swimlane)
+//! is refused where it is not zero, rather than left out of a run that asked for it.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use simpler_runtime::CallConfig;
+use simpler_runtime::{CallConfig, RINGS, RingSizes};
 use simpler_swimlane::Level;
 
 /// Two i32 a word.
 const FLAG_WORDS: usize = 3;
-const RING_WORDS: usize = 12;
+const RING_WORDS: usize = 3 * RINGS;
 const PREFIX_BYTES: usize = 1024;
 const WORDS: usize = FLAG_WORDS + RING_WORDS + PREFIX_BYTES / 8;
 
@@ -28,7 +28,7 @@ pub(crate) type Words = [AtomicU64; WORDS];
 
 /// Writes `config`; the frame's state publishes it.
 pub(crate) fn write(words: &Words, config: &CallConfig) -> Result<(), String> {
-    let CallConfig { aicpu_threads, swimlane, output_prefix } = config;
+    let CallConfig { aicpu_threads, swimlane, output_prefix, rings } = config;
     let prefix = output_prefix.as_ref().map_or(&b""[..], |prefix| prefix.as_os_str().as_bytes());
     if prefix.len() >= PREFIX_BYTES || prefix.contains(&0) || (output_prefix.is_some() && prefix.is_empty()) {
         let most = PREFIX_BYTES - 1;
@@ -44,8 +44,12 @@ pub(crate) fn write(words: &Words, config: &CallConfig) -> Result<(), String> {
         bytes[..chunk.len()].copy_from_slice(chunk);
         u64::from_ne_bytes(bytes)
     });
-    let zeros = std::iter::repeat_n(0, FLAG_WORDS - 1 + RING_WORDS);
-    let all = std::iter::once(flags).chain(zeros).chain(text).chain(std::iter::repeat(0));
+    let windows = rings.iter().map(|ring| u64::from(ring.window.unwrap_or(0)));
+    let heaps = rings.iter().map(|ring| ring.heap_bytes.unwrap_or(0));
+    let edges = rings.iter().map(|ring| u64::from(ring.edges.unwrap_or(0)));
+    let zeros = std::iter::repeat_n(0, FLAG_WORDS - 1);
+    let head = std::iter::once(flags).chain(zeros).chain(windows).chain(heaps).chain(edges);
+    let all = head.chain(text).chain(std::iter::repeat(0));
     for (to, word) in words.iter().zip(all) {
         // ORDERING: Relaxed: published by the Release store of the frame's state.
         to.store(word, Ordering::Relaxed);
@@ -63,8 +67,15 @@ pub(crate) fn read(words: &Words) -> Result<CallConfig, String> {
     if flags[1..].iter().any(|word| *word != 0) {
         return Err("the call asks for diagnostics that this child does not know".to_owned());
     }
-    if rings.iter().any(|word| *word != 0) {
-        return Err("the call sets rings, which this child does not know".to_owned());
+    let chosen = |word: u64| Some(word).filter(|word| *word != 0);
+    let narrow = |word: u64| match u32::try_from(word) {
+        Ok(word) => Ok(Some(word).filter(|word| *word != 0)),
+        Err(_) => Err(format!("the call asks for a ring of {word}")),
+    };
+    let mut sizes = [RingSizes::default(); RINGS];
+    for (ring, sizes) in sizes.iter_mut().enumerate() {
+        let [window, heap_bytes, edges] = [0, 1, 2].map(|what| rings[what * RINGS + ring]);
+        *sizes = RingSizes { window: narrow(window)?, heap_bytes: chosen(heap_bytes), edges: narrow(edges)? };
     }
     let aicpu_threads = match usize::try_from(threads) {
         Ok(0) => None,
@@ -76,7 +87,7 @@ pub(crate) fn read(words: &Words) -> Result<CallConfig, String> {
     let end = text.iter().position(|byte| *byte == 0).ok_or("the output prefix does not end")?;
     text.truncate(end);
     let output_prefix = (!text.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(&text)));
-    Ok(CallConfig { aicpu_threads, swimlane, output_prefix })
+    Ok(CallConfig { aicpu_threads, swimlane, output_prefix, rings: sizes })
 }
 
 #[cfg(test)]
@@ -96,6 +107,11 @@ mod tests {
                 aicpu_threads: Some(3),
                 swimlane: Level::SchedulerPhases,
                 output_prefix: Some(prefix.into()),
+                rings: std::array::from_fn(|ring| RingSizes {
+                    window: Some(4 << ring),
+                    heap_bytes: (ring != 2).then_some(1 << (40 + ring)),
+                    edges: (ring == 3).then_some(u32::MAX),
+                }),
             };
             write(&words, &config).unwrap();
             assert_eq!(read(&words), Ok(config));
@@ -129,7 +145,9 @@ mod tests {
         assert!(with(0, 5 << 32).contains("5 is no swimlane level"));
         assert!(with(0, u64::from(u32::MAX)).contains("-1 AICPU threads"));
         assert!(with(1, 1).contains("diagnostics") && with(2, 1 << 32).contains("diagnostics"));
-        assert!(with(FLAG_WORDS, 16_384).contains("rings"));
+        for narrow in [0, 2 * RINGS] {
+            assert!(with(FLAG_WORDS + narrow, 1 << 32).contains("a ring of 4294967296"));
+        }
         let words: Words = std::array::from_fn(|index| {
             AtomicU64::new(if index < FLAG_WORDS + RING_WORDS { 0 } else { u64::MAX })
         });

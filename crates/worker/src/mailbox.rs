@@ -407,6 +407,7 @@ fn failure_or_unknown(frame: &Frame) -> Failure {
 
 /// What a child finds in its mailbox.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one at a time, taken apart where it is found")]
 pub(crate) enum Request {
     /// Leave.
     Shutdown,

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use simpler_kernel_abi::ArgUse;
 use simpler_log_abi::Threshold;
 use simpler_platform::DeviceAddr;
-use simpler_runtime::RuntimeConfig;
+use simpler_runtime::{RINGS, RingSizes, RuntimeConfig};
 use simpler_swimlane::Level;
 use simpler_worker::{
     CallConfig, Callable, ChildId, ChipWorker, Endpoint, LogSetup, RunArgs, SharedBuffer, SharedMemory,
@@ -298,8 +298,17 @@ fn what_a_run_chooses_for_itself_reaches_its_chip() {
     };
     run(CallConfig::default()).unwrap();
     let output_prefix = Some(directory.path().join("records"));
-    run(CallConfig { swimlane: Level::AicoreTasks, output_prefix, aicpu_threads: Some(2) }).unwrap();
+    run(CallConfig {
+        swimlane: Level::AicoreTasks,
+        output_prefix,
+        aicpu_threads: Some(2),
+        ..CallConfig::default()
+    })
+    .unwrap();
     run(CallConfig::default()).unwrap();
+    let odd = RingSizes { window: Some(12), ..RingSizes::default() };
+    let error = run(CallConfig { rings: [odd; RINGS], ..CallConfig::default() }).unwrap_err();
+    assert!(error.to_string().contains("ring 0: a task window of 12"), "{error}");
     let error = run(CallConfig { aicpu_threads: Some(9), ..CallConfig::default() }).unwrap_err();
     assert!(matches!(error, WorkerError::Child { child: ChildId::Chip(1), code: -5, .. }), "{error:?}");
     let output_prefix = Some("x".repeat(2000).into());

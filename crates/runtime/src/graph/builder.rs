@@ -10,6 +10,7 @@ use super::ring::{DRAINED, Resource, Ring};
 use super::scope::ROOT;
 use super::{GraphError, OUTPUT_ALIGNMENT, REGIONS_MAX, RINGS, SCOPE_DEPTH_MAX, SCOPES_MAX, Shape, TaskId};
 use crate::code;
+use crate::ring_sizes::{EDGES_ENV, HEAP_ENV, WINDOW_ENV};
 
 /// Room that the region map is to have for a submit: more entries than most need.
 const REGIONS_SPARE: usize = REGIONS_MAX / 16;
@@ -330,13 +331,16 @@ impl Builder {
         };
         let task = TaskId::new(ring, local);
         self.take(graph, ring, (Resource::Tasks, 1), wait, |(_, window)| {
-            (code::SCOPE_DEADLOCK, format!("the task window is full: it has {window} tasks"))
+            (code::SCOPE_DEADLOCK, format!("the task window is full: it has {window} tasks ({WINDOW_ENV})"))
         })?;
         self.allocate_outputs(graph, task, arguments, wait)?;
         check_predicate(task, arguments, attrs, predicate)?;
         let bytes = argument_bytes_of(arguments.len(), scalars.len());
         let offset = self.take(graph, ring, (Resource::Arguments, bytes), wait, |(_, size)| {
-            (code::SCOPE_DEADLOCK, format!("the argument memory is full: it has {size} bytes"))
+            (
+                code::SCOPE_DEADLOCK,
+                format!("the argument memory is full: it has {size} bytes (as {WINDOW_ENV} goes)"),
+            )
         })?;
         // The layout keeps the argument memory below 4 GiB.
         let offset = graph.first_argument(ring) + offset as u32;
@@ -362,7 +366,10 @@ impl Builder {
         let mut met = 1;
         for position in 0..self.predecessors.len() {
             let edge = self.take(graph, ring, (Resource::Edges, 1), wait, |(_, edges)| {
-                (code::DEPENDENCIES_FULL, format!("the dependency pool is full: it has {edges} dependencies"))
+                (
+                    code::DEPENDENCIES_FULL,
+                    format!("the dependency pool is full: it has {edges} dependencies ({EDGES_ENV})"),
+                )
             })?;
             let edge = graph.first_edge(ring) + edge as u32;
             if !graph.tasks.link(self.predecessors[position], edge, index) {
@@ -420,7 +427,7 @@ impl Builder {
                 let offset = self.take(graph, ring, (Resource::Heap, bytes), wait, |(used, size)| {
                     let asked = tensor.bytes;
                     let text = format!(
-                        "the heap is full: task {task} asks for {asked} bytes, {used} of {size} are in use"
+                        "the heap is full: task {task} asks for {asked} bytes, {used} of {size} are in use ({HEAP_ENV})"
                     );
                     (code::HEAP_FULL, text)
                 })?;
