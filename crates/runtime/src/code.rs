@@ -4,8 +4,7 @@
 pub const SCOPE_DEADLOCK: u32 = 1;
 /// So is the heap for OUTPUT tensors.
 pub const HEAP_FULL: u32 = 2;
-/// A ring is exhausted, and the tasks of a scope that has ended do not finish in time; or a run has more tasks than
-/// numbers.
+/// There is no room, and the tasks of a scope that has ended make no progress; or a run has more tasks than numbers.
 pub const FLOW_CONTROL: u32 = 3;
 /// The pool of dependencies is exhausted, as for 1.
 pub const DEPENDENCIES_FULL: u32 = 4;
@@ -17,7 +16,7 @@ pub const SYNC_START_INVALID: u32 = 7;
 pub const TENSOR_TIMEOUT: u32 = 8;
 /// The orchestration failed the run.
 pub const EXPLICIT_FATAL: u32 = 9;
-/// Scopes are nested too deeply, or too many are open.
+/// Scopes are nested too deeply.
 pub const SCOPES_FULL: u32 = 10;
 /// The map of regions is full.
 pub const REGIONS_FULL: u32 = 11;

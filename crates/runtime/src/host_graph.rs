@@ -36,9 +36,11 @@ impl HostGraph {
         }
     }
 
-    /// The layout that it builds for.
-    pub(crate) fn layout(&self) -> &ArenaLayout {
-        &self.layout
+    /// Builds graphs with this layout from now on.
+    pub(crate) fn set_layout(&mut self, layout: ArenaLayout) {
+        if self.layout.key() != layout.key() {
+            (self.layout, self.arena) = (layout, HostArena::without_heap(layout));
+        }
     }
 
     /// Runs the callable's orchestration over `tensors` of the device, for an arena at `device`.

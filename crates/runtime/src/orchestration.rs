@@ -145,10 +145,11 @@ impl LoadedOrchestration {
             let text = format!("{}: the orchestration returned {returned}", orchestration.callable.name);
             orchestration.fail(GraphError { code: code::EXPLICIT_FATAL, text });
         }
-        let open = orchestration.builder.depth();
-        if open != 0 && !orchestration.is_fatal() {
-            let name = &orchestration.callable.name;
-            orchestration.fail(invalid(format_args!("{name}: the orchestration left {open} scopes open")));
+        let left_open = orchestration.builder.check_all_ended();
+        if let Err(error) = left_open
+            && !orchestration.is_fatal()
+        {
+            orchestration.fail(error);
         }
     }
 }
@@ -234,8 +235,12 @@ impl SubmitTrack<'_> {
     }
 }
 
-/// Notes an error of the orchestration, of which the first counts, and stops the schedulers.
+/// Notes an error of the orchestration, of which the first counts, and stops the schedulers. Where the run has failed
+/// already, whoever failed it has said why, and this only follows from it.
 pub(crate) fn report(graph: &Graph<'_>, drain: &dyn Drain, error: &GraphError) {
+    if graph.is_fatal() {
+        return;
+    }
     graph.control().orchestrator_error.set(error.code, 0, &error.text);
     graph.set_fatal();
     drain.failed();
@@ -277,6 +282,7 @@ impl Operations for Orchestration<'_> {
         if self.failed {
             return Err(invalid("the run has failed"));
         }
+        self.builder.check_owner(&self.graph, tensor)?;
         let mut result = Ok(());
         self.builder.using(&self.graph, tensor, and_reads, &mut |task| {
             if result.is_ok() {

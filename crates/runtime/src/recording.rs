@@ -118,6 +118,7 @@ impl HostCallable {
         // SAFETY: the symbol has this type; the table's implementation is the one behind the pointer, and it is not
         // touched until the call returns.
         let returned = unsafe { (self.entry)(&raw const table, (&raw mut recorder).cast(), &raw const args) };
+        let left_open = recorder.builder.check_all_ended();
         let Recorder { tasks, failure, .. } = recorder;
         match failure {
             Some(error) => Err(error.into()),
@@ -126,6 +127,7 @@ impl HostCallable {
                 Err(GraphError { code: code::EXPLICIT_FATAL, text }.into())
             }
             None => {
+                left_open?;
                 let stages = tasks.iter().map(|task| task.stage + 1).max().unwrap_or(0);
                 let mut by_stage = vec![Vec::new(); stages];
                 for (index, task) in tasks.iter().enumerate() {
@@ -242,6 +244,7 @@ impl Operations for Recorder<'_> {
     }
 
     fn settle(&mut self, tensor: &SimplerTensor, and_reads: bool) -> Result<(), GraphError> {
+        self.builder.check_owner(&self.graph, tensor)?;
         let mut used = None;
         self.builder.using(&self.graph, tensor, and_reads, &mut |task| {
             if !self.graph.tasks.is_complete(task) {

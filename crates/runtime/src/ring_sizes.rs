@@ -17,7 +17,7 @@ pub(crate) const EDGES_ENV: &str = "PTO2_RING_DEP_POOL";
 /// Most argument memory of a ring whose window was chosen: a quarter of what all rings can have.
 const ARGUMENT_BYTES_MAX: u64 = (u32::MAX / RINGS as u32) as u64 / 64 * 64;
 
-/// The choices for one ring.
+/// The choices for one ring; 0 is none, like `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingSizes {
     /// Tasks in its window. The memory for arguments grows and shrinks with it.
@@ -30,20 +30,21 @@ pub struct RingSizes {
 
 impl RingSizes {
     fn over(self, limits: RingLimits) -> RingLimits {
-        let window = self.window.unwrap_or(limits.window);
+        let (window, edges) =
+            (self.window.filter(|window| *window != 0), self.edges.filter(|edges| *edges != 0));
         // As much a task as before.
-        let argument_bytes = match self.window {
+        let argument_bytes = match window {
             None => limits.argument_bytes,
             Some(window) => {
                 let of_task = limits.argument_bytes.div_ceil(limits.window.max(1).into());
-                (of_task * u64::from(window)).min(ARGUMENT_BYTES_MAX)
+                of_task.saturating_mul(window.into()).min(ARGUMENT_BYTES_MAX)
             }
         };
         RingLimits {
-            window,
+            window: window.unwrap_or(limits.window),
             argument_bytes,
-            heap_bytes: self.heap_bytes.unwrap_or(limits.heap_bytes),
-            edges: self.edges.unwrap_or(limits.edges),
+            heap_bytes: self.heap_bytes.filter(|bytes| *bytes != 0).unwrap_or(limits.heap_bytes),
+            edges: edges.unwrap_or(limits.edges),
         }
     }
 }
@@ -131,5 +132,12 @@ mod tests {
         assert_eq!(huge.argument_bytes, ARGUMENT_BYTES_MAX);
         let rest = RingSizes { heap_bytes: Some(2048), edges: Some(7), ..RingSizes::default() }.over(limits);
         assert_eq!(rest, RingLimits { heap_bytes: 2048, edges: 7, ..limits });
+        let zeros = RingSizes { window: Some(0), heap_bytes: Some(0), edges: Some(0) };
+        assert_eq!(zeros.over(limits), limits);
+        let endless = RingLimits { window: 1, argument_bytes: u64::MAX, ..limits };
+        assert_eq!(
+            RingSizes { window: Some(8), ..RingSizes::default() }.over(endless).argument_bytes,
+            ARGUMENT_BYTES_MAX
+        );
     }
 }

@@ -83,9 +83,8 @@ impl Slot {
             self.bind_prebuilt(runtime, &layout)?
         };
         if runtime.graph_runtime == GraphRuntime::HostBuildGraph {
-            let of_layout =
-                self.host_graph.take().filter(|host_graph| host_graph.layout().key() == layout.key());
-            let host_graph = self.host_graph.insert(of_layout.unwrap_or_else(|| HostGraph::new(layout)));
+            let host_graph = self.host_graph.get_or_insert_with(|| HostGraph::new(layout));
+            host_graph.set_layout(layout);
             {
                 let _span = span!(names.bind_host_orch);
                 host_graph.build(runtime, callable, arena, &tensors, &args.scalars)?;

@@ -102,6 +102,73 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *a, SimplerRun *r, c
         task.dep_count = 2;
         return api->submit_dummy_task(run, &task) < 0;
     }
+    case 10: /* Independent scopes: an output of 1 KiB each, which is read late, into a part of y of its own. */
+        for (uint64_t i = 0; i < count; i++) {
+            api->scope_begin(run);
+            SimplerTensor sum = fresh(256), y = view(&args->tensors[2], i * 256, 256);
+            SimplerTaskArg b[] = {{&x, SIMPLER_INPUT}, {&x, SIMPLER_INPUT}, {&sum, SIMPLER_OUTPUT}};
+            SimplerTask task = task_of(b, 3);
+            task.aiv0 = 0;
+            task.scalars = &i;
+            task.scalar_count = 1;
+            if (api->submit_task(run, &task) < 0) return 1;
+            SimplerTaskArg c[] = {{&sum, SIMPLER_INPUT}, {&y, SIMPLER_OUTPUT_EXISTING}};
+            task = task_of(c, 2);
+            task.aiv0 = 3;
+            if (api->submit_task(run, &task) < 0) return 2;
+            api->scope_end(run);
+        }
+        return 0;
+    case 11: { /* Two outputs of 4 KiB behind one of 2 KiB in a heap of 8. */
+        api->scope_begin(run);
+        SimplerTensor first = fresh(512);
+        SimplerTaskArg b[] = {{&first, SIMPLER_OUTPUT}};
+        SimplerTask task = task_of(b, 1);
+        if (api->submit_dummy_task(run, &task) < 0) return 1;
+        api->scope_end(run);
+        api->scope_begin(run);
+        SimplerTensor one = fresh(1024), two = fresh(1024);
+        SimplerTaskArg c[] = {{&one, SIMPLER_OUTPUT}, {&two, SIMPLER_OUTPUT}};
+        task = task_of(c, 2);
+        if (api->submit_dummy_task(run, &task) < 0) return 2;
+        if (two.addr != one.addr + 4096) return 3;
+        return api->scope_end(run);
+    }
+    case 12: /* Scopes with more accesses than the region map holds, each behind a task that takes a while. */
+        for (uint64_t i = 0; i < count; i++) {
+            uint64_t ms = 5;
+            api->scope_begin(run);
+            SimplerTaskArg b[] = {{&x, SIMPLER_INOUT}};
+            SimplerTask task = task_of(b, 1);
+            task.aiv0 = 2;
+            task.scalars = &ms;
+            task.scalar_count = 1;
+            if (api->submit_task(run, &task) < 0) return 1;
+            for (uint64_t j = 0; j < 100; j++) {
+                SimplerTensor many[32];
+                SimplerTaskArg c[32];
+                for (uint64_t k = 0; k < 32; k++) {
+                    many[k] = x;
+                    if (k) many[k].addr = 4096 * ((i * 100 + j) * 32 + k);
+                    c[k].tensor = &many[k];
+                    c[k].use = SIMPLER_INPUT;
+                }
+                task = task_of(c, 32);
+                if (api->submit_dummy_task(run, &task) < 0) return 2;
+            }
+            api->scope_end(run);
+        }
+        return 0;
+    case 13: { /* An output is looked at outside its scope. */
+        api->scope_begin(run);
+        SimplerTensor y = fresh(256);
+        SimplerTaskArg b[] = {{&y, SIMPLER_OUTPUT}};
+        SimplerTask task = task_of(b, 1);
+        api->submit_dummy_task(run, &task);
+        api->scope_end(run);
+        float value;
+        return api->get_tensor_data(run, &y, &value, sizeof value) < 0;
+    }
     case 9: { /* A slow task in a scope that has ended, and a second scope that needs its place. */
         for (int i = 0; i < 2; i++) {
             api->scope_begin(run);
@@ -138,12 +205,25 @@ void kernel_entry(const SimplerKernelArgs *args) {
 }
 "#;
 
+const LATE_COPY: &str = r#"
+#include <simpler/kernel.h>
+#include <time.h>
+void kernel_entry(const SimplerKernelArgs *args) {
+    struct timespec t = {0, 200000};
+    while (nanosleep(&t, &t)) { }
+    const float *from = simpler_tensor_data(args->tensors[0]);
+    float *to = simpler_tensor_data(args->tensors[1]);
+    for (uint32_t i = 0; i < args->tensors[1]->shapes[0]; i++) to[i] = from[i];
+}
+"#;
+
 /// Rings with room for eight tasks and eight tensors.
 const TIGHT: RingLimits = RingLimits { window: 8, heap_bytes: 8 << 10, argument_bytes: 4 << 10, edges: 32 };
 
 fn scopes() -> CallableImage {
     let aiv = CoreKind::Aiv;
-    image("scopes", SCOPES, &[("add", aiv, ADD_KERNEL), ("copy", aiv, COPY), ("sleep", aiv, SLEEP)])
+    let kernels = [("add", ADD_KERNEL), ("copy", COPY), ("sleep", SLEEP), ("late_copy", LATE_COPY)];
+    image("scopes", SCOPES, &kernels.map(|(name, text)| (name, aiv, text)))
 }
 
 fn chip_with(profile: Profile, config: RuntimeConfig) -> (ChipRuntime, CallableId) {
@@ -189,6 +269,38 @@ fn what_a_scope_held_is_used_again_once_all_in_it_is_done() {
 }
 
 #[test]
+fn an_output_is_another_ones_only_after_its_last_reader() {
+    // Three tensors at a time, and any number of tasks.
+    let heap = RingLimits { window: 256, heap_bytes: 3 << 10, argument_bytes: 256 << 10, edges: 1024 };
+    let (chip, id) = tight(heap);
+    let mut x: Vec<f32> = (0..256).map(|i| i as f32).collect();
+    let mut ids = vec![0.0; 12];
+    let mut y = vec![0.0; 100 * 256];
+    let tensors = vec![
+        host(&mut x, ArgUse::Input),
+        host(&mut ids, ArgUse::Input),
+        host(&mut y, ArgUse::OutputExisting),
+    ];
+    run(&chip, id, &RunArgs { tensors, scalars: vec![10, 100], ..RunArgs::default() }).unwrap();
+    for (scope, part) in y.chunks(256).enumerate() {
+        let expected: Vec<_> = x.iter().map(|x| 2.0 * x + scope as f32).collect();
+        assert_eq!(part, expected, "scope {scope}");
+    }
+}
+
+#[test]
+fn a_tasks_outputs_have_room_wherever_the_heap_stands() {
+    call(&tight(TIGHT), 11, 0).unwrap();
+}
+
+#[test]
+fn a_full_region_map_waits_for_scopes_that_have_ended() {
+    // 96,000 accesses in 3,000 tasks, all of which a ring could hold.
+    let wide = RingLimits { window: 4096, argument_bytes: 32 << 20, edges: 1 << 16, ..TIGHT };
+    assert_eq!(call(&tight(wide), 12, 30).unwrap().0, stepped(0));
+}
+
+#[test]
 fn a_scope_at_depth_d_has_ring_d_and_all_deep_ones_the_last() {
     let ids = [0, 1 << 32, 2 << 32, 3 << 32, 3 << 32 | 1, 3 << 32 | 2];
     for (profile, graph_runtime) in arms() {
@@ -224,6 +336,8 @@ fn a_ring_whose_ended_scope_does_not_finish_in_time_is_a_flow_control_deadlock()
     let config = RuntimeConfig { limits, scheduler_timeout, ..RuntimeConfig::default() };
     let chip = chip_with(Profile::a2a3sim(), config);
     assert_eq!(call(&chip, 9, 1).unwrap().0, stepped(0));
+    // Four times 100 ms: longer than the limit, but something finishes all the while.
+    assert_eq!(call(&chip, 9, 100).unwrap().0, stepped(0));
     let error = call(&chip, 9, 400).unwrap_err();
     assert_eq!(error.code, -3, "{error}");
     assert!(
@@ -240,7 +354,8 @@ fn scopes_that_do_not_pair_fail_the_run() {
         (3, 65, -10, "more than 64 scopes inside one another"),
         (4, 0, -5, "the orchestration left 1 scopes open"),
         (5, 0, -5, "scope_end without a scope_begin"),
-        (6, 0, -5, "the output of a task whose scope has ended"),
+        (6, 0, -5, "the output of task 0 of ring 1, whose scope has ended"),
+        (13, 0, -5, "the output of task 0 of ring 1, whose scope has ended"),
         (8, 1000, -5, "cannot wait for task 4294968296"),
     ] {
         let error = call(&tight(deep), which, count).unwrap_err();
@@ -248,6 +363,13 @@ fn scopes_that_do_not_pair_fail_the_run() {
         assert!(error.text.contains(words), "{which}: {error}");
     }
     call(&tight(deep), 3, 64).unwrap();
+    // Where nothing comes back, too.
+    let graph_runtime = GraphRuntime::HostBuildGraph;
+    let config = RuntimeConfig { graph_runtime, limits: Limits::each(deep), ..RuntimeConfig::default() };
+    let chip = chip_with(Profile::a2a3sim(), config);
+    for which in [4, 5, 6, 13] {
+        assert_eq!(call(&chip, which, 0).unwrap_err().code, -5, "{which}");
+    }
 }
 
 #[test]

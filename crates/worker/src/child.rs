@@ -5,7 +5,8 @@
 //! `_exit`, so that no frame, exit handler or stdio buffer of the parent is touched.
 //!
 //! The main thread may be in the middle of anything when the parent ends, a kernel that never returns included. So a
-//! thread of its own watches the parent from bring-up on, and ends the process without asking the main thread.
+//! thread of its own watches the parent from bring-up on, and ends the process without asking the main thread. A child that
+//! forks in its turn has no thread before it has, and looks after its parent while it waits for its own children.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub(crate) mod exit {
     pub(crate) const ORPHANED: i32 = 2;
     /// A request or bring-up panicked; the panic's text went to stderr and, where one was due, in the answer.
     pub(crate) const PANICKED: i32 = 3;
+    /// What the endpoint drives did not end as it should, with the text in the child's log.
+    pub(crate) const CLOSE_FAILED: i32 = 4;
 }
 
 /// What a child inherits.
@@ -66,7 +69,7 @@ impl Role<'_> {
                 Ok(Box::new(SubWorker(functions.to_vec())))
             }
             Role::Worker(builder, orchestrations) => {
-                let worker = builder.start_below(inheritance.shared)?;
+                let worker = builder.start_below(inheritance.shared, inheritance.parent)?;
                 leave_with_the_parent(inheritance)?;
                 Ok(Box::new(Nested { worker, orchestrations: orchestrations.to_vec() }))
             }
@@ -96,12 +99,17 @@ fn serve_and_finalize(inheritance: &Inheritance<'_>, mut endpoint: Box<dyn Endpo
         std::mem::forget(endpoint);
         return status;
     }
-    match guarded(|| {
+    let closed = guarded(|| {
+        let closed = endpoint.close();
         drop(endpoint);
-        Ok(())
-    }) {
+        closed
+    });
+    match closed {
         Ok(()) => status,
-        Err(_) => exit::PANICKED,
+        Err((failure, panicked)) => {
+            host_log::log_error!("{}: {}", inheritance.child, failure.text);
+            panicked.unwrap_or(exit::CLOSE_FAILED)
+        }
     }
 }
 

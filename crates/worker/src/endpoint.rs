@@ -54,6 +54,10 @@ pub trait Endpoint {
     }
     /// The local slot of a callable that the parent's snapshot held.
     fn prepare(&mut self, callable: &[u8; 32]) -> Result<u64, RunError>;
+    /// Ends what this endpoint drives, before it is dropped.
+    fn close(&mut self) -> Result<(), RunError> {
+        Ok(())
+    }
     /// Device memory; refused, as the three below, where there is no device.
     fn malloc(&mut self, bytes: usize) -> Result<u64, RunError> {
         no_device(&format!("malloc of {bytes} bytes"))

@@ -64,4 +64,8 @@ impl Endpoint for Nested {
     fn prepare(&mut self, callable: &Digest) -> Result<u64, RunError> {
         find(&self.orchestrations, callable).map(|slot| slot as u64)
     }
+
+    fn close(&mut self) -> Result<(), RunError> {
+        Ok(self.worker.close()?)
+    }
 }

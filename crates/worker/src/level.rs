@@ -33,8 +33,11 @@ static BOUND: AtomicU64 = AtomicU64::new(0);
 
 /// Binds this process to a level's words and gives their names. The first level of a process stays: a program may set up
 /// another one inside it, and its spans are told from the first one's by their ids, not by a second word. A level without
-/// scheduler spans gets the node's, and uses none.
+/// scheduler spans binds nothing.
 pub(crate) fn bind(level: u32) -> Names {
+    if level < NODE_LEVEL {
+        return NAMES[0];
+    }
     let own = u64::from(std::process::id()) << 32;
     // ORDERING: Relaxed: a number; workers are started by one thread, and where they are not, one of them is first.
     let bound = BOUND.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bound| {

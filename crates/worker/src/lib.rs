@@ -34,6 +34,35 @@
 //! # }
 //! ```
 //!
+//! A pod, whose nodes run an orchestration over their chips:
+//!
+//! ```no_run
+//! use simpler_worker::{ChildId, RunArgs, Worker};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let images: [simpler_worker::CallableImage; 2] = todo!();
+//! let mut pod = Worker::builder(4);
+//! let mut add = None;
+//! for image in images {
+//!     let mut node = Worker::builder(3);
+//!     node.chips(2);
+//!     add = Some(node.callable(image)?);
+//!     pod.worker(node);
+//! }
+//! let add = add.expect("two nodes");
+//! let step = pod.orchestration("step", move |node: &mut Worker, args: &RunArgs| {
+//!     let tickets = [node.submit(0, add, args)?, node.submit(1, add, args)?];
+//!     Ok(tickets.into_iter().try_for_each(|ticket| node.wait(ticket))?)
+//! })?;
+//! let mut pod = pod.start()?; // forks two nodes, which fork two chips each
+//! let tickets = [0, 1].map(|node| pod.submit(ChildId::Worker(node), step, &RunArgs::default()));
+//! for ticket in tickets {
+//!     pod.wait(ticket?)?;
+//! }
+//! pod.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The mailbox's protocol is in `mailbox.rs`, the child's life in `child.rs`, the parent's in `worker.rs`.
 
 #[cfg(not(loom))]

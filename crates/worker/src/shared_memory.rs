@@ -5,14 +5,17 @@
 //! on its bytes are only copied in and out, word by word as relaxed atomics: a run that is still writing can
 //! give torn values but no undefined behaviour. A [`SharedSlice`] is a checked range of it.
 //!
+//! A chip in this very process (level 2) reads and writes the bytes as they are. It holds the memory meanwhile, and who
+//! copies in or out waits.
+//!
 //! Only such memory may be named by the host tensors of a run. A child knows nothing of what its parent
 //! allocated after the fork, so any other address is refused on submit ([`SharedRanges::check`]), and once
 //! more in the child.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use simpler_kernel_abi::{DType, HOST_MEMORY, SimplerTensor};
@@ -87,11 +90,19 @@ impl SharedBuffer {
 #[derive(Clone, Debug)]
 pub struct SharedMemory {
     mapping: Arc<Mapping>,
+    /// Taken by who copies, and by a chip in this process while it uses the bytes.
+    // FORK: never taken then: a process that forks has one thread, and that one is forking.
+    in_use: Arc<Mutex<()>>,
 }
 
 impl SharedMemory {
     pub(crate) fn new(buffer: SharedBuffer) -> Self {
-        Self { mapping: Arc::new(buffer.mapping) }
+        Self { mapping: Arc::new(buffer.mapping), in_use: Arc::default() }
+    }
+
+    fn hold(&self) -> MutexGuard<'_, ()> {
+        // Nothing is guarded but the moment.
+        self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Address of the first byte, the same in parent and children.
@@ -133,6 +144,7 @@ impl SharedMemory {
     /// A range that is not inside.
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), WorkerError> {
         let slice = self.slice(offset, bytes.len())?;
+        let _held = self.hold();
         let (head, words, tail) = slice.atoms();
         let (source_head, rest) = bytes.split_at(head.len());
         let (source_words, source_tail) = rest.as_chunks::<8>();
@@ -153,6 +165,7 @@ impl SharedMemory {
     /// A range that is not inside.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), WorkerError> {
         let slice = self.slice(offset, bytes.len())?;
+        let _held = self.hold();
         let (head, words, tail) = slice.atoms();
         let (target_head, rest) = bytes.split_at_mut(head.len());
         let (target_words, target_tail) = rest.as_chunks_mut::<8>();
@@ -208,6 +221,15 @@ pub(crate) struct SharedRanges {
 impl SharedRanges {
     pub(crate) fn add(&mut self, memory: SharedMemory) {
         self.memories.push(memory);
+    }
+
+    /// Keeps everybody else in this process from the bytes.
+    pub(crate) fn hold(&self) -> Vec<MutexGuard<'_, ()>> {
+        let mut memories: Vec<_> = self.memories.iter().collect();
+        // In one order everywhere, each once.
+        memories.sort_unstable_by_key(|memory| memory.addr());
+        memories.dedup_by_key(|memory| memory.addr());
+        memories.into_iter().map(SharedMemory::hold).collect()
     }
 
     /// Adds what another worker shares.

@@ -1,9 +1,9 @@
 //! The parent: forks its children before any thread exists, then drives them through their mailboxes.
 //!
 //! The order of start is that of RUNTIME §1.3: mailboxes and shared memory, the snapshot of callables, the log
-//! (threshold and directory set, writer deferred, any former writer joined), the forks of sub workers and chips, a
-//! barrier on all of them, the forks of the workers below, a barrier on those, and only then this process's own log
-//! writer, the first thread. A worker below does the same in its own process before it is ready.
+//! (threshold and directory set, writer deferred, any former writer joined), the forks of chips and sub workers, a
+//! barrier on all of them, the forks of the workers below, each ready before the next is forked, and only then this
+//! process's own log writer, the first thread. A worker below does the same in its own process before it is ready.
 //! One thread drives all children: [`Worker::submit`] hands a run over and returns, [`Worker::wait`] collects it,
 //! so that several run at once. While it waits the parent also looks whether the child still lives.
 //!
@@ -12,13 +12,14 @@
 //! Every way out goes through [`Worker::close`]: a failed start, an explicit close, a drop.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::unistd::{Pid, getpid};
+use nix::unistd::{Pid, getpid, getppid};
 use simpler_host_log as host_log;
 use simpler_log_abi::Threshold;
 use simpler_platform::{DeviceAddr, Platform, PlatformError};
@@ -44,7 +45,8 @@ use crate::{
 pub const CHIPS_MAX: usize = 16;
 /// Most callables of a worker (RUNTIME §1.6).
 pub const CALLABLES_MAX: usize = 64;
-/// How long a child may take to be ready: real devices load firmware.
+/// How long a child may take to be ready: real devices load firmware. A worker below has that long for each of its own
+/// barriers.
 const INIT_LIMIT: Duration = Duration::from_secs(300);
 /// Most sub workers: a process each.
 pub const SUBS_MAX: usize = 64;
@@ -75,9 +77,17 @@ impl Default for LogSetup {
     }
 }
 
-/// A callable of one worker, from [`WorkerBuilder::callable`].
+/// A callable, from [`WorkerBuilder::callable`], [`WorkerBuilder::function`] or [`WorkerBuilder::orchestration`]: what it
+/// is, not whose. The same content is the same callable for every worker that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Callable(usize);
+pub struct Callable(Digest);
+
+impl fmt::Display for Callable {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Enough to find it in a text.
+        self.0[..4].iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
 
 /// What of a worker runs a callable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +122,8 @@ pub struct WorkerBuilder {
     orchestrations: Vec<(Digest, Orchestration)>,
     shared: SharedRanges,
     make_endpoint: Box<MakeEndpoint>,
+    /// Of a worker below, the process that forked this one.
+    parent: Option<Pid>,
 }
 
 impl WorkerBuilder {
@@ -128,6 +140,7 @@ impl WorkerBuilder {
             orchestrations: Vec::new(),
             shared: SharedRanges::default(),
             make_endpoint: Box::new(|_, _| Err(RunError { code: -1, text: "no platform".into() })),
+            parent: None,
         };
         builder.platform(|_| SimNpu::new(Profile::a2a3sim(), SimOptions::default()));
         builder
@@ -181,7 +194,8 @@ impl WorkerBuilder {
     }
 
     /// Makes what serves each child's mailbox, in the child: a [`ChipWorker`] with the runtime's default
-    /// configuration unless told otherwise.
+    /// configuration unless told otherwise. At level 2, where it runs in this process, it must not copy to or from what
+    /// this worker shares: that is held for it meanwhile.
     pub fn endpoint(
         &mut self,
         make: impl Fn(usize, &[CallableImage]) -> Result<Box<dyn Endpoint>, RunError> + 'static,
@@ -251,8 +265,9 @@ impl WorkerBuilder {
 
     /// Gives a callable its number; whether it is a new one.
     fn know(&mut self, known: Known, name: &str) -> Result<(Callable, bool), WorkerError> {
-        if let Some(index) = self.callables.iter().position(|other| other.digest == known.digest) {
-            return Ok((Callable(index), false));
+        let callable = Callable(known.digest);
+        if self.callables.iter().any(|other| other.digest == known.digest) {
+            return Ok((callable, false));
         }
         if self.callables.len() == CALLABLES_MAX {
             return Err(WorkerError::Config(format!(
@@ -260,7 +275,7 @@ impl WorkerBuilder {
             )));
         }
         self.callables.push(known);
-        Ok((Callable(self.callables.len() - 1), true))
+        Ok((callable, true))
     }
 
     /// Gives a buffer to all children, and to those of workers below; the parent keeps the returned view.
@@ -292,8 +307,9 @@ impl WorkerBuilder {
     }
 
     /// Starts it as a child of a worker that shares this with it.
-    pub(crate) fn start_below(mut self, shared: &SharedRanges) -> Result<Worker, WorkerError> {
+    pub(crate) fn start_below(mut self, shared: &SharedRanges, parent: Pid) -> Result<Worker, WorkerError> {
         self.shared.extend(shared);
+        self.parent = Some(parent);
         self.start()
     }
 
@@ -302,6 +318,11 @@ impl WorkerBuilder {
         let chips = (0..self.chip_count()).filter(|_| self.level != CHIP_LEVEL).map(ChildId::Chip);
         let subs = (0..self.subs).map(ChildId::Sub);
         chips.chain(subs).chain((0..self.workers.len()).map(ChildId::Worker)).collect()
+    }
+
+    /// How many barriers one after the other its start has.
+    fn barriers(&self) -> u32 {
+        1 + self.workers.iter().map(Self::barriers).sum::<u32>()
     }
 
     fn chip_count(&self) -> usize {
@@ -318,6 +339,7 @@ impl WorkerBuilder {
             callables: std::mem::take(&mut self.callables),
             children: Vec::new(),
             local: None,
+            parent: self.parent,
             next_dispatch_id: 1,
             closed: false,
         }
@@ -340,6 +362,7 @@ impl WorkerBuilder {
         host_log::prepare_to_fork(LOG_DRAIN_LIMIT).map_err(|error| WorkerError::Log(error.to_string()))?;
         require_one_thread()?;
         let ids = self.ids();
+        let limits: Vec<_> = self.workers.iter().map(|below| INIT_LIMIT * (below.barriers() + 1)).collect();
         let mut below: VecDeque<_> = std::mem::take(&mut self.workers).into();
         let mut worker = self.without_children(mailboxes);
         for (index, id) in ids.into_iter().enumerate() {
@@ -365,6 +388,10 @@ impl WorkerBuilder {
                 id,
                 process,
                 frames: Vec::new(),
+                init_limit: match id {
+                    ChildId::Worker(below) => limits[below],
+                    _ => INIT_LIMIT,
+                },
                 told_to_leave: false,
                 ending_is_told: false,
             });
@@ -433,6 +460,8 @@ struct ChildState {
     process: Child,
     /// Its task frames, as many as it can have runs at a time; none before it is ready.
     frames: Vec<TaskFrame>,
+    /// How long it may take to be ready.
+    init_limit: Duration,
     /// It was there when the worker was closed.
     told_to_leave: bool,
     /// An error has already said how this child ended.
@@ -487,6 +516,8 @@ pub struct Worker {
     children: Vec<ChildState>,
     /// At level 2, until it is closed.
     local: Option<Local>,
+    /// Of a worker below, the process that forked this one.
+    parent: Option<Pid>,
     next_dispatch_id: u64,
     closed: bool,
 }
@@ -557,7 +588,7 @@ impl Worker {
     /// # Errors
     /// As [`Worker::malloc`].
     pub fn prepare(&mut self, child: impl Into<ChildId>, callable: Callable) -> Result<u64, WorkerError> {
-        let digest = self.known(callable)?.digest;
+        let (_, Known { digest, .. }) = self.known(callable)?;
         self.control(child.into(), Control::Prepare { callable: digest })
     }
 
@@ -578,9 +609,9 @@ impl Worker {
     ) -> Result<Ticket, WorkerError> {
         let (submit, child) = (Start::now(), child.into());
         let index = self.require_living(child)?;
-        let &Known { digest, hid, runs_on } = self.known(callable)?;
+        let (callable_index, Known { digest, hid, runs_on }) = self.known(callable)?;
         if !runs_on.includes(child) {
-            return Err(WorkerError::Unknown(format!("callable {} is none that {child} runs", callable.0)));
+            return Err(WorkerError::Unknown(format!("callable {callable} is none that {child} runs")));
         }
         for (position, arg) in args.tensors.iter().enumerate() {
             self.shared.check(position, &arg.tensor).map_err(WorkerError::Arguments)?;
@@ -604,15 +635,16 @@ impl Worker {
             names: self.names,
         };
         if let Some(Local { endpoint, outcomes }) = &mut self.local {
-            // SAFETY: host tensors lie in shared mappings, which this process's users leave alone until the run was waited
-            // for; device addresses are this chip's; the objects are what the caller gave to run.
+            let _held = self.shared.hold();
+            // SAFETY: host tensors lie in shared mappings, which are held; device addresses are this chip's; the objects
+            // are what the caller gave to run.
             let outcome = unsafe { endpoint.run(&digest, args) };
             outcomes.insert(run.run_id, outcome);
             return Ok(Ticket { run, generation: 0 });
         }
         let frame = &mut self.children[index].frames[slot];
         let task = TaskIdentity {
-            callable_index: callable.0,
+            callable_index,
             callable: digest,
             run_id: run.run_id,
             dispatch_id: run.dispatch_id,
@@ -758,9 +790,8 @@ impl Worker {
 
     /// The init barrier of the children that there are so far.
     fn wait_until_ready(&mut self) -> Result<(), WorkerError> {
-        let deadline = Deadline::after(INIT_LIMIT);
-        let all =
-            (0..self.children.len()).try_for_each(|index| self.wait_until_one_is_ready(index, deadline));
+        let began = Instant::now();
+        let all = (0..self.children.len()).try_for_each(|index| self.wait_until_one_is_ready(index, began));
         if all.is_err() {
             // What the others came to follows from this one, and each has said it in its own log.
             self.children.iter_mut().for_each(|child| child.ending_is_told = true);
@@ -768,12 +799,13 @@ impl Worker {
         all
     }
 
-    fn wait_until_one_is_ready(&mut self, index: usize, deadline: Deadline) -> Result<(), WorkerError> {
-        let ChildState { id: child, ref process, ref frames, .. } = self.children[index];
+    fn wait_until_one_is_ready(&mut self, index: usize, began: Instant) -> Result<(), WorkerError> {
+        let ChildState { id: child, ref process, ref frames, init_limit: limit, .. } = self.children[index];
         if !frames.is_empty() {
             return Ok(());
         }
         let pid = process.pid();
+        let deadline = Deadline::after(limit.saturating_sub(began.elapsed()));
         match self.wait_until(index, Some(deadline), |end| end.take_init()) {
             Ok(Ok(depth)) => {
                 self.children[index].frames = vec![TaskFrame::default(); depth.clamp(1, TASK_FRAMES)];
@@ -781,14 +813,18 @@ impl Worker {
             }
             Ok(Err(failure)) => Err(WorkerError::Init { child, pid, text: failure.text }),
             Err(Missing::Ended(ending)) => Err(self.gone(index, ending, "before it was ready".into())),
-            Err(Missing::TimedOut) => Err(WorkerError::InitTimeout { child, pid, limit: INIT_LIMIT }),
+            Err(Missing::TimedOut) => Err(WorkerError::InitTimeout { child, pid, limit }),
+            Err(Missing::Orphaned) => {
+                let text = "the process that forked its parent is gone".to_owned();
+                Err(WorkerError::Init { child, pid, text })
+            }
         }
     }
 
     fn control(&mut self, child: ChildId, request: Control) -> Result<u64, WorkerError> {
         let index = self.require_living(child)?;
         if let Some(Local { endpoint, .. }) = &mut self.local {
-            // The one place that serves control requests; a shared range is one of this process, too.
+            let _held = self.shared.hold();
             let outcome = child::serve_control(&self.shared, endpoint.as_mut(), request);
             return outcome.map_err(|error| {
                 self.child_error(index, request.name(), Failure { code: error.code, text: error.text })
@@ -809,7 +845,7 @@ impl Worker {
         match self.wait_until(index, None, take) {
             Ok(taken) => Ok(taken),
             Err(Missing::Ended(ending)) => Err(ending),
-            Err(Missing::TimedOut) => unreachable!("there was no deadline"),
+            Err(Missing::TimedOut | Missing::Orphaned) => unreachable!("there was no deadline"),
         }
     }
 
@@ -838,8 +874,14 @@ impl Worker {
                     // It may have answered before it ended.
                     return take(end).ok_or(Missing::Ended(ending));
                 }
-                if deadline.is_some_and(|deadline| deadline.passed()) {
-                    return Err(Missing::TimedOut);
+                if let Some(deadline) = deadline {
+                    if deadline.passed() {
+                        return Err(Missing::TimedOut);
+                    }
+                    // Nobody watches for this one before its children are ready.
+                    if self.parent.is_some_and(|parent| getppid() != parent) {
+                        return Err(Missing::Orphaned);
+                    }
                 }
             }
             relax.wait(self.mailboxes.replies(), seen);
@@ -906,10 +948,11 @@ impl Worker {
         }
     }
 
-    fn known(&self, callable: Callable) -> Result<&Known, WorkerError> {
-        self.callables
-            .get(callable.0)
-            .ok_or_else(|| WorkerError::Unknown(format!("there is no callable {}", callable.0)))
+    fn known(&self, callable: Callable) -> Result<(usize, Known), WorkerError> {
+        let index = self.callables.iter().position(|known| known.digest == callable.0);
+        let index = index
+            .ok_or_else(|| WorkerError::Unknown(format!("callable {callable} is none of this worker's")))?;
+        Ok((index, self.callables[index]))
     }
 
     fn shared_range(&self, host: &SharedSlice) -> Result<(u64, u64), WorkerError> {
@@ -938,6 +981,10 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
+        if self.is_foreign() {
+            // Its threads are not in this process, so nobody can end it here.
+            std::mem::forget(self.local.take());
+        }
         if let Err(error) = self.close() {
             host_log::log_warn!("{error}");
         }
@@ -948,4 +995,5 @@ impl Drop for Worker {
 enum Missing {
     Ended(Ending),
     TimedOut,
+    Orphaned,
 }

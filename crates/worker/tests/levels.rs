@@ -35,6 +35,14 @@ const TESTS: &[Test] = &[
     ("every_level_has_its_word_and_its_log", every_level_has_its_word_and_its_log),
     ("a_killed_node_is_reported_and_its_chips_leave", a_killed_node_is_reported_and_its_chips_leave),
     ("a_node_whose_chip_does_not_come_up_fails_the_pod", a_node_whose_chip_does_not_come_up_fails_the_pod),
+    (
+        "a_node_that_loses_a_chip_says_so_when_the_pod_is_closed",
+        a_node_that_loses_a_chip_says_so_when_the_pod_is_closed,
+    ),
+    (
+        "the_copy_of_a_chip_worker_in_a_forked_process_ends_nothing",
+        the_copy_of_a_chip_worker_in_a_forked_process_ends_nothing,
+    ),
     ("what_a_level_has_not_is_refused", what_a_level_has_not_is_refused),
 ];
 
@@ -313,6 +321,51 @@ fn a_killed_node_is_reported_and_its_chips_leave() {
     pod.close().unwrap();
 }
 
+fn a_node_that_loses_a_chip_says_so_when_the_pod_is_closed() {
+    let (pod, _, _shared) = pod();
+    let mut pod = pod.start().unwrap();
+    let chip = children_of(pod.pids()[1])[0];
+    // SAFETY: kill has no memory effects.
+    assert_eq!(unsafe { libc::kill(chip, libc::SIGKILL) }, 0);
+    let error = pod.close().unwrap_err();
+    let expected = (ChildId::Worker(1), Ending::Exited(4));
+    assert!(
+        matches!(error, WorkerError::ChildGone { child, ending, .. } if (child, ending) == expected),
+        "{error:?}"
+    );
+}
+
+fn the_copy_of_a_chip_worker_in_a_forked_process_ends_nothing() {
+    let mut builder = Worker::builder(2);
+    builder.endpoint(|_, callables| Ok(Box::new(ChipWorker::new(npu(), small(), callables)?)));
+    let callable = builder.callable(image(ADD_KERNEL)).unwrap();
+    let shared = builder.share(SharedBuffer::new(2 * BYTES).unwrap());
+    let mut worker = builder.start().unwrap();
+    put(&shared, 0, 1.0);
+    // SAFETY: the child drops the copy and leaves at once.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused =
+            matches!(worker.submit(0, callable, &add(&shared, 0, 1, 1)), Err(WorkerError::Foreign { .. }));
+        drop(worker);
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(if refused { 7 } else { 8 }) };
+    }
+    let (deadline, never_rung, mut relax) =
+        (Deadline::after(Duration::from_secs(20)), EventCount::new(), Relax::new());
+    let mut status = 0;
+    // SAFETY: the status is there to be filled.
+    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+        assert!(!deadline.passed(), "the copy hangs");
+        relax.wait(&never_rung, never_rung.epoch());
+    }
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
+    let ticket = worker.submit(0, callable, &add(&shared, 0, 1, 1)).unwrap();
+    worker.wait(ticket).unwrap();
+    assert_holds(&shared, 1, 2.0);
+    worker.close().unwrap();
+}
+
 fn a_node_whose_chip_does_not_come_up_fails_the_pod() {
     let mut pod = Worker::builder(4);
     let (good, _) = node(1);
@@ -383,6 +436,10 @@ fn what_a_level_has_not_is_refused() {
     assert!(error.to_string().contains("none that chip 0 runs"), "{error}");
     let error = worker.submit(ChildId::Sub(0), add_to, &add(&shared, 0, 1, 1)).unwrap_err();
     assert!(error.to_string().contains("none that sub worker 0 runs"), "{error}");
+    let mut other = Worker::builder(3);
+    let foreign = other.function("of another worker", |_| Ok(())).unwrap();
+    let error = worker.submit(ChildId::Sub(0), foreign, &scalars(&[])).unwrap_err();
+    assert!(error.to_string().contains("none of this worker's"), "{error}");
     let error = worker.submit(ChildId::Worker(0), function, &scalars(&[])).unwrap_err();
     assert!(error.to_string().contains("no worker 0 among 1 chips, 1 sub workers and 0 workers"), "{error}");
     assert_eq!(host(&shared, 0, ArgUse::Input).tensor.dtype, DType::F32 as u8);

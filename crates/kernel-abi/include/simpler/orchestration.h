@@ -185,7 +185,7 @@ typedef struct SimplerOrchestrationApi {
      * 3 and more ring 3. A task that its ring has no room for waits for scopes that have ended; where only
      * scopes that are open hold what it needs, it fails the run: 1 for places, 2 for memory, 4 for dependencies. The
      * run itself is the scope at depth 0. host_build_graph gets nothing back, since nothing runs while it submits.
-     * 0, or a negative code: 10 where there are too many scopes. */
+     * 0, or a negative code: 10 where they are more than that. */
     int32_t (*scope_begin)(SimplerRun *run);
     /* Ends the innermost scope that is open; 5 if there is none. The entry must not return with one open. */
     int32_t (*scope_end)(SimplerRun *run);

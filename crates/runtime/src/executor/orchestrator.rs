@@ -170,13 +170,20 @@ impl Drain for Thread<'_> {
         let event = self.aicpu.event(self.index);
         // A run that waits here makes no progress, perhaps: this says what for, before the schedulers say that.
         let limit = TENSOR_TIMEOUT.min(self.run.timeout / 4 * 3);
-        let deadline = Deadline::after(limit);
+        let mut deadline = Deadline::after(limit);
         let mut relax = Relax::new();
+        let mut completed = graph.completed();
         graph.set_awaited(Some(awaited));
         let result = loop {
             let seen = event.epoch();
             if awaited.has_come(graph) {
                 break Ok(());
+            }
+            // A scope may have any number of tasks, so its wait ends only where none of them finishes.
+            if matches!(awaited, Awaited::Scope(_))
+                && std::mem::replace(&mut completed, graph.completed()) != completed
+            {
+                deadline = Deadline::after(limit);
             }
             if graph.is_fatal() {
                 break Err(invalid("the run has failed while the orchestration waited"));

@@ -1,13 +1,13 @@
 //! The orchestrator's side of the graph: from a task's tensors to memory, dependencies and readiness; and the scopes.
 
 use simpler_device_phase::TaskAttrs;
-use simpler_kernel_abi::{ArgUse, NO_TASK, SimplerTensor};
+use simpler_kernel_abi::{ArgUse, NO_TASK, SimplerTensor, TASK_TENSORS_MAX};
 
 use super::arena::{Graph, argument_bytes_of};
 use super::fan::{TaskKernels, TaskWork};
 use super::regions::{Region, Regions, RegionsFull};
 use super::ring::{DRAINED, Resource, Ring};
-use super::scope::ROOT;
+use super::scope::{ENTERED_MAX, ROOT};
 use super::{GraphError, OUTPUT_ALIGNMENT, REGIONS_MAX, RINGS, SCOPE_DEPTH_MAX, SCOPES_MAX, Shape, TaskId};
 use crate::code;
 use crate::ring_sizes::{EDGES_ENV, HEAP_ENV, WINDOW_ENV};
@@ -16,6 +16,8 @@ use crate::ring_sizes::{EDGES_ENV, HEAP_ENV, WINDOW_ENV};
 const REGIONS_SPARE: usize = REGIONS_MAX / 16;
 /// Tasks that have to come back before the map is swept for room: a sweep looks at every entry.
 const SWEEP_TASKS: u64 = REGIONS_MAX as u64 / 64;
+/// Room at which it is swept for any that came back: several times the tensors of a task.
+const REGIONS_TIGHT: usize = 8 * TASK_TENSORS_MAX;
 
 /// One tensor of a task.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +67,19 @@ struct Record {
     segments: u32,
     /// Tasks, and scopes directly in it, so far.
     entered: u32,
+    /// Tells the scopes that have had the record apart; later ones have larger numbers.
+    serial: u64,
 }
+
+/// An open scope.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    scope: u32,
+    serial: u64,
+}
+
+/// The serial number of the run's own scope.
+const ROOT_SERIAL: u64 = 0;
 
 /// What the orchestrator alone knows of the graph it fills. One for many runs.
 #[derive(Debug, Default)]
@@ -74,7 +88,8 @@ pub struct Builder {
     ahead: bool,
     rings: [Ring; RINGS],
     /// The open scopes, from the outer to the inner.
-    open: Vec<u32>,
+    open: Vec<Open>,
+    next_serial: u64,
     /// By scope less one.
     records: Vec<Record>,
     free_records: Vec<u32>,
@@ -88,6 +103,8 @@ pub struct Builder {
     /// By slot, the last submit that was found to depend on it: each predecessor counts once.
     counted_for: Vec<u64>,
     submits: u64,
+    /// By slot, the serial number of the task's scope.
+    scope_serials: Vec<u64>,
 }
 
 impl Builder {
@@ -113,6 +130,7 @@ impl Builder {
         self.regions.clear();
         self.come_back = 0;
         self.counted_for.resize(graph.tasks.slots.len(), 0);
+        self.scope_serials.resize(graph.tasks.slots.len(), ROOT_SERIAL);
     }
 
     /// Tasks submitted so far, edges and bytes of argument memory in use, by ring, of a graph that is built ahead.
@@ -129,29 +147,39 @@ impl Builder {
         &self.predecessors
     }
 
-    /// Scopes that are open, the run's own not counted.
-    pub(crate) fn depth(&self) -> usize {
-        self.open.len()
+    /// Refuses an orchestration that has ended with scopes open.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub(crate) fn check_all_ended(&self) -> Result<(), GraphError> {
+        match self.open.len() {
+            0 => Ok(()),
+            open => {
+                let text = format!("the orchestration left {open} scopes open");
+                Err(GraphError { code: code::INVALID_ARGUMENTS, text })
+            }
+        }
     }
 
     /// Opens a scope in the innermost open one.
     ///
     /// # Errors
-    /// Code 10 where scopes are nested too deeply, or open scopes hold every record of one; what the wait for one that
-    /// has ended gives.
+    /// Code 10 where scopes are nested too deeply; code 3 for more than a scope can count; what the wait for a scope that has
+    /// ended gives, where all records of one are in use.
     pub fn begin_scope(&mut self, graph: &Graph<'_>, wait: &AwaitScope<'_>) -> Result<(), GraphError> {
         if self.open.len() == SCOPE_DEPTH_MAX {
             let text = format!("more than {SCOPE_DEPTH_MAX} scopes inside one another");
             return Err(GraphError { code: code::SCOPES_FULL, text });
         }
-        let parent = self.scope();
+        self.next_serial += 1;
+        let (parent, serial) = (self.scope(), self.next_serial);
         let scope = if self.ahead { ROOT } else { self.take_record(graph, wait)? };
         if scope != ROOT {
+            self.enter(parent)?;
             graph.scopes.open(scope, parent);
-            self.records[scope as usize - 1] = Record { is_open: true, ..Record::default() };
-            self.enter(parent);
+            self.records[scope as usize - 1] = Record { is_open: true, serial, ..Record::default() };
         }
-        self.open.push(scope);
+        self.open.push(Open { scope, serial });
         Ok(())
     }
 
@@ -160,7 +188,7 @@ impl Builder {
     /// # Errors
     /// Code 5 where none is open.
     pub fn end_scope(&mut self, graph: &Graph<'_>) -> Result<(), GraphError> {
-        let Some(scope) = self.open.pop() else {
+        let Some(Open { scope, .. }) = self.open.pop() else {
             let text = "scope_end without a scope_begin before it".to_owned();
             return Err(GraphError { code: code::INVALID_ARGUMENTS, text });
         };
@@ -176,14 +204,20 @@ impl Builder {
     }
 
     fn scope(&self) -> u32 {
-        self.open.last().copied().unwrap_or(ROOT)
+        self.open.last().map_or(ROOT, |open| open.scope)
     }
 
     /// One more task or scope in a scope.
-    fn enter(&mut self, scope: u32) {
+    fn enter(&mut self, scope: u32) -> Result<(), GraphError> {
         if scope != ROOT {
-            self.records[scope as usize - 1].entered += 1;
+            let entered = &mut self.records[scope as usize - 1].entered;
+            if *entered == ENTERED_MAX {
+                let text = format!("a scope has at most {ENTERED_MAX} tasks and scopes");
+                return Err(GraphError { code: code::FLOW_CONTROL, text });
+            }
+            *entered += 1;
         }
+        Ok(())
     }
 
     fn is_drained(&self, graph: &Graph<'_>, scope: u32) -> bool {
@@ -206,12 +240,10 @@ impl Builder {
             }
             self.free_drained_records(graph);
             if self.free_records.is_empty() {
-                let is_closed = |scope: &u32| !self.records[*scope as usize - 1].is_open;
-                let Some(closed) = (1..=SCOPES_MAX as u32).find(is_closed) else {
-                    let text = format!("all of {SCOPES_MAX} scopes are open");
-                    return Err(GraphError { code: code::SCOPES_FULL, text });
-                };
-                wait(closed)?;
+                let ended = (1..).zip(&self.records).filter(|(_, record)| !record.is_open);
+                let oldest = ended.min_by_key(|(_, record)| record.serial);
+                let (oldest, _) = oldest.expect("fewer scopes can be open than there are records");
+                wait(oldest)?;
             }
         }
     }
@@ -263,6 +295,12 @@ impl Builder {
         come_back != 0
     }
 
+    /// The scope of a ring's oldest tasks, unless it is open. After [`Builder::reclaim`].
+    fn oldest_if_ended(&self, ring: usize) -> Option<u32> {
+        let oldest = self.rings[ring].segments.front().map(|segment| segment.scope)?;
+        (oldest != ROOT && !self.records[oldest as usize - 1].is_open).then_some(oldest)
+    }
+
     /// Takes of a ring's resource, waiting for a scope that has ended; `full` says what cannot be had.
     #[inline]
     fn take(
@@ -296,11 +334,9 @@ impl Builder {
             if reclaimed {
                 continue;
             }
-            let oldest = self.rings[ring].segments.front().map(|segment| segment.scope);
-            let ended = oldest.filter(|scope| *scope != ROOT && !self.records[*scope as usize - 1].is_open);
-            let Some(ended) = ended else {
+            let Some(ended) = self.oldest_if_ended(ring) else {
                 let (code, text) = full(self.rings[ring].used(resource));
-                let holder = match oldest {
+                let holder = match self.rings[ring].segments.front() {
                     None => "",
                     Some(_) if self.ahead => ", and nothing comes back before the graph runs",
                     Some(_) => ", and what is in use belongs to a scope that is still open",
@@ -345,6 +381,7 @@ impl Builder {
         // The layout keeps the argument memory below 4 GiB.
         let offset = graph.first_argument(ring) + offset as u32;
         graph.store_arguments(offset, arguments.iter().map(|argument| &argument.tensor), scalars);
+        self.make_room_for_regions(graph, wait)?;
         self.find_predecessors(graph, task, arguments, deps)?;
 
         let scope = self.scope();
@@ -377,7 +414,8 @@ impl Builder {
                 met += 1;
             }
         }
-        self.enter(scope);
+        self.enter(scope)?;
+        self.scope_serials[index as usize] = self.open.last().map_or(ROOT_SERIAL, |open| open.serial);
         if self.rings[ring].note_scope(scope) && scope != ROOT {
             self.records[scope as usize - 1].segments += 1;
         }
@@ -419,23 +457,27 @@ impl Builder {
         wait: &AwaitScope<'_>,
     ) -> Result<(), GraphError> {
         let ring = task.ring();
+        // What overflows is more than any heap.
+        let rounded = |tensor: &SimplerTensor| {
+            tensor.bytes.checked_next_multiple_of(OUTPUT_ALIGNMENT).unwrap_or(u64::MAX)
+        };
+        let outputs = arguments.iter().filter(|argument| argument.arg_use == ArgUse::Output);
+        let asked = outputs.fold(0, |sum: u64, output| sum.saturating_add(rounded(&output.tensor)));
+        // All at once: one after the other could be in each other's way.
+        let mut place = self.take(graph, ring, (Resource::Heap, asked), wait, |(used, size)| {
+            let text = format!(
+                "the heap is full: task {task} asks for {asked} bytes, {used} of {size} are in use ({HEAP_ENV})"
+            );
+            (code::HEAP_FULL, text)
+        })?;
         for argument in arguments {
             let tensor = &mut argument.tensor;
             if argument.arg_use == ArgUse::Output {
-                // What overflows is more than any heap.
-                let bytes = tensor.bytes.checked_next_multiple_of(OUTPUT_ALIGNMENT).unwrap_or(u64::MAX);
-                let offset = self.take(graph, ring, (Resource::Heap, bytes), wait, |(used, size)| {
-                    let asked = tensor.bytes;
-                    let text = format!(
-                        "the heap is full: task {task} asks for {asked} bytes, {used} of {size} are in use ({HEAP_ENV})"
-                    );
-                    (code::HEAP_FULL, text)
-                })?;
-                tensor.addr = if tensor.bytes == 0 { 0 } else { graph.heap(ring) + offset };
+                tensor.addr = if tensor.bytes == 0 { 0 } else { graph.heap(ring) + place };
+                place += rounded(tensor);
                 tensor.owner_task = task.raw();
-            } else if tensor.owner_task != NO_TASK && !self.is_valid(graph, tensor.owner_task) {
-                let text = format!("task {task}: a tensor is the output of a task whose scope has ended");
-                return Err(GraphError { code: code::INVALID_ARGUMENTS, text });
+            } else {
+                self.check_owner(graph, tensor)?;
             }
             let end = tensor.start_offset.checked_add(tensor.extent);
             if end.is_none_or(|end| end > tensor.bytes) {
@@ -460,28 +502,48 @@ impl Builder {
         Ok(())
     }
 
-    /// Whether the outputs of a task may be used: its scope is open. A scope that ended a moment ago may pass for open.
-    fn is_valid(&self, graph: &Graph<'_>, owner: u64) -> bool {
-        let Some(owner) = i64::try_from(owner).ok().and_then(TaskId::named) else { return false };
-        let was_submitted = u64::from(owner.local()) < self.rings[owner.ring()].next_local();
-        if !was_submitted || !is_there(&self.rings, owner) {
-            return false;
+    /// Refuses a view of a task's output whose scope has ended.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub(crate) fn check_owner(&self, graph: &Graph<'_>, view: &SimplerTensor) -> Result<(), GraphError> {
+        let owner = i64::try_from(view.owner_task).ok().filter(|_| view.owner_task != NO_TASK);
+        let Some(owner) = owner.and_then(TaskId::named) else { return Ok(()) };
+        if u64::from(owner.local()) >= self.rings[owner.ring()].next_local() {
+            // Of another run, or never filled in.
+            return Ok(());
         }
-        let scope = graph.tasks.slot(graph.slot_of(owner)).scope();
-        scope == ROOT || self.records[scope as usize - 1].is_open
+        let serial = self.scope_serials[graph.slot_of(owner) as usize];
+        let is_open = serial == ROOT_SERIAL || self.open.iter().any(|open| open.serial == serial);
+        if is_there(&self.rings, owner) && is_open {
+            return Ok(());
+        }
+        let text = format!("a tensor is the output of task {owner}, whose scope has ended");
+        Err(GraphError { code: code::INVALID_ARGUMENTS, text })
     }
 
-    /// Makes room in the region map where there is little, if that can be.
-    fn make_room_for_regions(&mut self, graph: &Graph<'_>) {
-        let room = self.regions.room();
-        if room >= REGIONS_SPARE {
-            return;
-        }
-        (0..RINGS).for_each(|ring| _ = self.reclaim(graph, ring));
-        if self.come_back >= SWEEP_TASKS || room == 0 && self.come_back != 0 {
-            self.come_back = 0;
-            let Self { regions, rings, .. } = self;
-            regions.sweep(|task| is_there(rings, task));
+    /// Makes room in the region map where there is little, if that can be; where there is next to none, waits for a scope
+    /// that has ended.
+    fn make_room_for_regions(&mut self, graph: &Graph<'_>, wait: &AwaitScope<'_>) -> Result<(), GraphError> {
+        loop {
+            let room = self.regions.room();
+            if room >= REGIONS_SPARE {
+                return Ok(());
+            }
+            (0..RINGS).for_each(|ring| _ = self.reclaim(graph, ring));
+            let is_tight = room < REGIONS_TIGHT;
+            if self.come_back >= SWEEP_TASKS || is_tight && self.come_back != 0 {
+                self.come_back = 0;
+                let Self { regions, rings, .. } = self;
+                regions.sweep(|task| is_there(rings, task));
+                continue;
+            }
+            let ended = (0..RINGS).find_map(|ring| self.oldest_if_ended(ring));
+            match ended.filter(|_| is_tight) {
+                Some(ended) => wait(ended)?,
+                // The map itself says so when it is full.
+                None => return Ok(()),
+            }
         }
     }
 
@@ -492,7 +554,6 @@ impl Builder {
         arguments: &[TaskArg],
         deps: &[i64],
     ) -> Result<(), GraphError> {
-        self.make_room_for_regions(graph);
         self.submits += 1;
         let Self { regions, predecessors, counted_for, rings, submits, .. } = self;
         predecessors.clear();

@@ -13,7 +13,7 @@
 //! not wait for each other. A write takes the place of a box only if it covers all of it, and a strided write that of
 //! nothing but smaller boxes, since what else it leaves of the bytes between its ends is no interval. So that a buffer
 //! whose tiles are written and which is read whole, over and over, keeps a bounded number of entries all the same, a write
-//! that finds [`BOXES_MAX`] entries in its way is taken for one of all bytes between its ends.
+//! to a buffer with [`BOXES_MAX`] entries is taken for one of all bytes between its ends.
 //!
 //! A task that was given back to its ring is done, and nobody need wait for it. Its entries leave the map when a write
 //! comes by, or by [`Regions::sweep`].

@@ -17,8 +17,10 @@ use crate::sync::{AtomicU32, Ordering};
 /// The run's own scope.
 pub const ROOT: u32 = 0;
 
-/// What an open scope begins with: more than the tasks and scopes that any has.
+/// What an open scope begins with.
 const OPEN: u32 = 1 << 31;
+/// Tasks and scopes that a scope can have.
+pub const ENTERED_MAX: u32 = OPEN - 1;
 
 /// The count of one scope. Any bytes are a record that is not in use.
 #[repr(C)]
