@@ -4,15 +4,17 @@
 //! memory with the addresses that hold on the device, and uploaded as far as it is used. So tasks start with nothing to
 //! wait for but each other.
 
+use simpler_host_log::monotonic_ns;
 use simpler_kernel_abi::SimplerTensor;
 use simpler_platform::{DeviceAddr, HostObject, Platform, PlatformError};
+use simpler_swimlane::{HostPhase, HostWork};
 
-use crate::graph::GraphError;
 use crate::graph::arena::ArenaLayout;
 use crate::graph::builder::{Builder, TaskArg};
 use crate::graph::host_arena::HostArena;
+use crate::graph::{GraphError, TaskId};
 use crate::operations::invalid;
-use crate::orchestration::{Callable, Later, ObjectTable, Orchestration, chip_args};
+use crate::orchestration::{Callable, Later, ObjectTable, Orchestration, SubmitTrack, chip_args};
 use crate::run::ChipRuntime;
 
 /// What builds graphs on the host: kept from run to run.
@@ -22,6 +24,9 @@ pub(crate) struct HostGraph {
     objects: ObjectTable,
     builder: Builder,
     arguments: Vec<TaskArg>,
+    /// What was done of the last graph, if that is recorded.
+    phases: Vec<HostPhase>,
+    records: bool,
 }
 
 impl HostGraph {
@@ -33,7 +38,14 @@ impl HostGraph {
             objects: ObjectTable::default(),
             builder: Builder::ahead(),
             arguments: Vec::new(),
+            phases: Vec::new(),
+            records: false,
         }
+    }
+
+    /// What was done of the last graph, if that was recorded.
+    pub(crate) fn phases(&self) -> &[HostPhase] {
+        &self.phases
     }
 
     /// Builds graphs with this layout from now on.
@@ -43,7 +55,8 @@ impl HostGraph {
         }
     }
 
-    /// Runs the callable's orchestration over `tensors` of the device, for an arena at `device`.
+    /// Runs the callable's orchestration over tensors of the device and scalars, for an arena at `device`; `records` what it
+    /// does.
     ///
     /// # Errors
     /// What the orchestration fails with.
@@ -52,9 +65,11 @@ impl HostGraph {
         runtime: &ChipRuntime,
         callable: &Callable,
         device: DeviceAddr,
-        tensors: &[SimplerTensor],
-        scalars: &[u64],
+        (tensors, scalars): (&[SimplerTensor], &[u64]),
+        records: bool,
     ) -> Result<(), GraphError> {
+        self.phases.clear();
+        self.records = records;
         if self.objects.get(callable).is_none() {
             let load = |image: &[u8], name: &str| {
                 HostObject::load_orchestration(image, name).map(|object| Box::new(object) as _)
@@ -70,6 +85,7 @@ impl HostGraph {
         graph.forget_failure();
         graph.reset();
         self.builder.clear(&graph);
+        let mut submits = HostSubmits(&mut self.phases);
         let mut orchestration = Orchestration {
             graph,
             drain: &Later(runtime),
@@ -78,7 +94,7 @@ impl HostGraph {
             builder: &mut self.builder,
             arguments: &mut self.arguments,
             failed: false,
-            submits: None,
+            submits: records.then_some(&mut submits as _),
             scopes: None,
         };
         object.call(&mut orchestration, &args);
@@ -100,10 +116,33 @@ impl HostGraph {
         let ready = self.arena.graph_for(device.0).hand_over();
         for part in self.layout.built_parts(ready, self.builder.used()) {
             if !part.is_empty() {
-                let to = DeviceAddr(device.0 + part.start as u64);
+                let (to, what) =
+                    (DeviceAddr(device.0 + part.start as u64), HostWork::Upload { bytes: part.len() as u64 });
+                let start_ns = now_ns();
                 platform.copy_to_device(to, self.arena.bytes(part))?;
+                if self.records {
+                    self.phases.push(HostPhase { what, start_ns, end_ns: now_ns() });
+                }
             }
         }
         Ok(())
+    }
+}
+
+fn now_ns() -> u64 {
+    monotonic_ns().cast_unsigned()
+}
+
+/// Records the submits of an orchestration on the host.
+struct HostSubmits<'a>(&'a mut Vec<HostPhase>);
+
+impl SubmitTrack for HostSubmits<'_> {
+    fn now(&self) -> u64 {
+        now_ns()
+    }
+
+    fn submitted(&mut self, task: TaskId, start_ns: u64) {
+        let what = HostWork::Submit { index: self.0.len() as u32, task_id: task.raw() };
+        self.0.push(HostPhase { what, start_ns, end_ns: now_ns() });
     }
 }

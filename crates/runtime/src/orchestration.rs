@@ -214,21 +214,33 @@ pub(crate) struct Orchestration<'a> {
     pub(crate) arguments: &'a mut Vec<TaskArg>,
     pub(crate) failed: bool,
     /// Where its submits are recorded, if they are.
-    pub(crate) submits: Option<SubmitTrack<'a>>,
+    pub(crate) submits: Option<&'a mut dyn SubmitTrack>,
     /// Where its named scopes are recorded, if they are.
     pub(crate) scopes: Option<&'a SimplerPhaseRecorder<'a>>,
 }
 
 /// Records each submit of an orchestration.
-pub(crate) struct SubmitTrack<'a> {
+pub(crate) trait SubmitTrack {
+    /// The clock that it is recorded by.
+    fn now(&self) -> u64;
+    /// A task was submitted just now, by a call that began at `start`.
+    fn submitted(&mut self, task: TaskId, start: u64);
+}
+
+/// Records them on the device.
+pub(crate) struct DeviceSubmits<'a> {
     pub(crate) writer: Writer<'a, OrchPhase>,
     pub(crate) cycles: &'a dyn Fn() -> u64,
     pub(crate) submits: u32,
 }
 
-impl SubmitTrack<'_> {
+impl SubmitTrack for DeviceSubmits<'_> {
+    fn now(&self) -> u64 {
+        (self.cycles)()
+    }
+
     fn submitted(&mut self, task: TaskId, start: u64) {
-        let (end, submit_idx) = ((self.cycles)(), self.submits);
+        let (end, submit_idx) = (self.now(), self.submits);
         self.submits += 1;
         // What is lost was counted in the pool.
         self.writer.append(OrchPhase { start, end, task_id: task.raw(), submit_idx, reserved: 0 });
@@ -264,7 +276,7 @@ impl Operations for Orchestration<'_> {
             return Err(invalid("submit_task: the run has failed"));
         }
         let Self { graph, drain, .. } = *self;
-        let start = self.submits.as_ref().map_or(0, |track| (track.cycles)());
+        let start = self.submits.as_ref().map_or(0, |track| track.now());
         let values = task.kernels.map(|kernel| kernel.map(|kernel| self.callable.kernels[kernel].value));
         let mut new = task.into_new(TaskKernels::new(values));
         let submitted =

@@ -10,6 +10,7 @@ use simpler_kernel_abi::{
     ArgUse, CHIP_SCALARS_MAX, CHIP_TENSORS_MAX, DEVICE_MEMORY, HOST_MEMORY, SimplerTensor,
 };
 use simpler_platform::DeviceAddr;
+use simpler_swimlane::{HostPhase, Level};
 
 use crate::graph::arena::ArenaLayout;
 use crate::host_graph::HostGraph;
@@ -87,7 +88,8 @@ impl Slot {
             host_graph.set_layout(layout);
             {
                 let _span = span!(names.bind_host_orch);
-                host_graph.build(runtime, callable, arena, &tensors, &args.scalars)?;
+                let records = args.config.swimlane >= Level::OrchestratorPhases;
+                host_graph.build(runtime, callable, arena, (&tensors, &args.scalars), records)?;
             }
             let _span = span!(names.bind_graph_upload);
             host_graph.upload(&*runtime.platform, arena)?;
@@ -193,6 +195,11 @@ impl Slot {
         let addr = buffer.addr;
         self.arena = Some(CachedArena { key, buffer });
         Ok(addr)
+    }
+
+    /// What the host did of the last graph that it built, where that was recorded.
+    pub(crate) fn host_phases(&self) -> &[HostPhase] {
+        self.host_graph.as_ref().map_or(&[], HostGraph::phases)
     }
 
     /// Where a run's threads stamp their phases. `reset`: what the last run has stamped is forgotten.

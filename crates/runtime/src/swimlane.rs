@@ -12,8 +12,8 @@ use simpler_kernel_abi::CoreKind;
 use simpler_platform::{DeviceAddr, Platform, Profile};
 use simpler_record_format::DeviceClockAnchor;
 use simpler_swimlane::{
-    ARTIFACT_FILE, BACKSTOP, Capacities, ClockAnchor, Collected, Collector, CollectorGate, Level, Metadata,
-    PhaseNames, SwimlaneLayout, write_artifact,
+    ARTIFACT_FILE, BACKSTOP, Capacities, ClockAnchor, Collected, Collector, CollectorGate, HostPhase, Level,
+    Metadata, PhaseNames, SwimlaneLayout, write_artifact,
 };
 
 use crate::orchestration::CORES_PER_CLUSTER;
@@ -90,6 +90,8 @@ pub(crate) struct RunFacts<'a> {
     pub(crate) level: Level,
     pub(crate) anchors: &'a [DeviceClockAnchor],
     pub(crate) names: &'a PhaseNames,
+    /// What the host did, where it builds the graph.
+    pub(crate) host: &'a [HostPhase],
 }
 
 /// Says in the log what became of the records.
@@ -146,7 +148,7 @@ impl RunFacts<'_> {
 }
 
 impl Lists {
-    fn metadata(&self, facts: &RunFacts<'_>, pid: u32) -> Metadata<'_> {
+    fn metadata<'a>(&'a self, facts: &RunFacts<'a>, pid: u32) -> Metadata<'a> {
         Metadata {
             level: facts.level,
             pid,
@@ -155,6 +157,7 @@ impl Lists {
             core_types: &self.core_types,
             core_to_thread: &self.core_to_thread,
             clock_anchors: &self.clock_anchors,
+            host: facts.host,
         }
     }
 }

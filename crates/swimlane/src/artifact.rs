@@ -1,7 +1,7 @@
 //! `chip_swimlane_records.json`: a run's records as one JSON object (RUNTIME 6.2).
 //!
 //! Keys and rows come in a fixed order, a row on a line of its own, so that equal runs give equal files. Times
-//! are readings of the device counter. What is this crate's own addition: `pid`, `inv` and `records` in the
+//! are readings of the device counter, those of the host's own work ns of CLOCK_MONOTONIC. What is this crate's own addition: `pid`, `inv` and `records` in the
 //! metadata, and `named_scopes`; hashes are strings, since JSON readers lose integers beyond 2^53.
 
 use std::format;
@@ -29,6 +29,34 @@ pub struct ClockAnchor {
     pub half_ns: u64,
 }
 
+/// What the host did for a run, on CLOCK_MONOTONIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostPhase {
+    /// What it was, with its number.
+    pub what: HostWork,
+    /// Start, in ns.
+    pub start_ns: u64,
+    /// End, in ns.
+    pub end_ns: u64,
+}
+
+/// What the host does of a graph that it builds itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostWork {
+    /// The orchestration's submit of a task.
+    Submit {
+        /// Counted from 0.
+        index: u32,
+        /// The task.
+        task_id: u64,
+    },
+    /// A copy of a part of the graph to the device.
+    Upload {
+        /// How much.
+        bytes: u64,
+    },
+}
+
 /// What the records do not say themselves.
 #[derive(Clone, Copy, Debug)]
 pub struct Metadata<'a> {
@@ -46,6 +74,8 @@ pub struct Metadata<'a> {
     pub core_to_thread: &'a [Option<u32>],
     /// In the order in which they were read; two or more show how far the clocks drift.
     pub clock_anchors: &'a [ClockAnchor],
+    /// What the host did, where it builds the graph.
+    pub host: &'a [HostPhase],
 }
 
 /// Writes the artifact.
@@ -95,6 +125,23 @@ pub fn write_artifact(
             write!(out, "\"depth\": {}}}", scope.depth)
         })
     })?;
+    let submits = metadata.host.iter().filter_map(|phase| match phase.what {
+        HostWork::Submit { index, task_id } => Some((index, task_id, phase)),
+        HostWork::Upload { .. } => None,
+    });
+    out.write_all(b",\n\"host_orchestrator_phases\": ")?;
+    write_rows(&mut out, submits, |out, (index, task_id, HostPhase { start_ns, end_ns, .. })| {
+        write!(out, "{{\"submit_idx\": {index}, \"task_id\": {task_id}, ")?;
+        write!(out, "\"start_ns\": {start_ns}, \"end_ns\": {end_ns}}}")
+    })?;
+    let uploads = metadata.host.iter().filter_map(|phase| match phase.what {
+        HostWork::Upload { bytes } => Some((bytes, phase)),
+        HostWork::Submit { .. } => None,
+    });
+    out.write_all(b",\n\"host_device_uploads\": ")?;
+    write_rows(&mut out, uploads, |out, (bytes, HostPhase { start_ns, end_ns, .. })| {
+        write!(out, "{{\"bytes\": {bytes}, \"start_ns\": {start_ns}, \"end_ns\": {end_ns}}}")
+    })?;
     out.write_all(b"\n}\n")?;
     out.flush()
 }
@@ -110,6 +157,7 @@ impl<'a> Metadata<'a> {
             core_types,
             core_to_thread: &[],
             clock_anchors: &[],
+            host: &[],
         }
     }
 }

@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 
 use simpler_kernel_abi::CoreKind;
 use simpler_swimlane::{
-    AicoreTask, AicpuTask, Capacities, ClockAnchor, Collected, Level, Metadata, NamedScope, OrchPhase,
-    PhaseNames, SchedKind, SchedPhase, SwimlaneLayout, fnv1a, write_artifact,
+    AicoreTask, AicpuTask, Capacities, ClockAnchor, Collected, HostPhase, HostWork, Level, Metadata,
+    NamedScope, OrchPhase, PhaseNames, SchedKind, SchedPhase, SwimlaneLayout, fnv1a, write_artifact,
 };
 use support::{Device, ShutGate};
 
@@ -78,6 +78,11 @@ fn the_artifact_is_the_golden_file() {
             ClockAnchor { device_cycles: 700, host_monotonic_ns: 14_000, half_ns: 25 },
             ClockAnchor { device_cycles: 1700, host_monotonic_ns: 34_000, half_ns: 30 },
         ],
+        host: &[
+            HostPhase { what: HostWork::Submit { index: 0, task_id: 1 << 32 }, start_ns: 10, end_ns: 30 },
+            HostPhase { what: HostWork::Submit { index: 1, task_id: 5 }, start_ns: 31, end_ns: 32 },
+            HostPhase { what: HostWork::Upload { bytes: 4096 }, start_ns: 40, end_ns: 45 },
+        ],
         ..Metadata::new(&layout, 50_000_000, &CORES)
     };
     let found = text(&metadata, &collected, &names());
@@ -106,6 +111,8 @@ fn the_artifact_is_json_with_the_specified_keys() {
             "aicpu_scheduler_phases",
             "aicpu_orchestrator_phases",
             "named_scopes",
+            "host_orchestrator_phases",
+            "host_device_uploads",
         ] {
             assert!(parsed[key].is_array(), "{key}");
         }

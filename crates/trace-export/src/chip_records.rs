@@ -60,6 +60,8 @@ impl ChipRecords {
             + all(&file.aicpu_scheduler_phases)
             + all(&file.aicpu_orchestrator_phases)
             + all(&file.named_scopes)
+            + file.host_orchestrator_phases.len()
+            + file.host_device_uploads.len()
     }
 
     /// How many records of each kind there were; nothing if the file does not say.
@@ -107,6 +109,10 @@ pub(crate) struct Artifact {
     pub(crate) aicpu_orchestrator_phases: Vec<Vec<Submit>>,
     #[serde(default)]
     pub(crate) named_scopes: Vec<Vec<Scope>>,
+    #[serde(default)]
+    pub(crate) host_orchestrator_phases: Vec<HostPhase>,
+    #[serde(default)]
+    pub(crate) host_device_uploads: Vec<HostPhase>,
 }
 
 /// What the records do not say themselves.
@@ -239,6 +245,16 @@ pub(crate) struct Submit {
     pub(crate) task_id: Option<u64>,
     pub(crate) start_cycles: u64,
     pub(crate) end_cycles: u64,
+}
+
+/// What the host did of a graph that it has built: the submit of a task, or a copy to the device.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct HostPhase {
+    pub(crate) submit_idx: Option<u64>,
+    pub(crate) task_id: Option<u64>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) start_ns: i64,
+    pub(crate) end_ns: i64,
 }
 
 /// A scope that the orchestration named.

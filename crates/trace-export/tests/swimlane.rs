@@ -516,6 +516,33 @@ fn a_record_lies_where_the_log_s_anchors_put_its_cycles() {
 }
 
 #[test]
+fn what_the_host_did_of_a_graph_stands_where_its_own_clock_says() {
+    let records = [file(
+        1,
+        &json!({
+            "host_orchestrator_phases": [
+                {"submit_idx": 0, "task_id": 7, "start_ns": 1_000_100, "end_ns": 1_000_200},
+                {"submit_idx": 1, "task_id": 8, "start_ns": 1_000_300, "end_ns": 1_000_250},
+            ],
+            "host_device_uploads": [{"bytes": 640, "start_ns": 1_000_400, "end_ns": 1_000_450}],
+        }),
+    )];
+    let (document, written) = written(&anchored(), &records);
+    assert_eq!((records[0].count(), written.chip_records), (3, 2));
+    let submit = named(&document, "submit task 7")[0];
+    assert_eq!((ns(&submit["ts"]), ns(&submit["dur"])), (1_000_100, 100));
+    assert_eq!(submit["args"], json!({"inv": 1, "submit_idx": 0, "task": 7, "error_ns": 0}));
+    assert_eq!(track_of(&document, submit), "orchestration");
+    let upload = named(&document, "upload 640 bytes")[0];
+    assert_eq!((ns(&upload["ts"]), ns(&upload["dur"])), (1_000_400, 50));
+    assert_eq!(upload["args"], json!({"inv": 1, "bytes": 640, "error_ns": 0}));
+    assert_eq!(track_of(&document, upload), "uploads");
+    assert_eq!(names(&document, "process_name")[1].2, "host_build_graph (pid=41), placed to ±0 ns");
+    let [warning] = &swimlane::warnings(&anchored(), &records)[..] else { panic!() };
+    assert!(warning.contains(" 1 chip swimlane record(s) end before they start"), "{warning}");
+}
+
+#[test]
 fn a_file_s_own_anchors_serve_where_the_log_has_none() {
     let anchors = |half: Option<u64>| -> Value {
         let anchor = |host: u64, cycles: u64| {

@@ -12,7 +12,7 @@ use crate::code::{self, Stall};
 use crate::graph::arena::{Awaited, Graph};
 use crate::graph::{GraphError, Shape};
 use crate::operations::invalid;
-use crate::orchestration::{self, Drain, Orchestration, SubmitTrack, chip_args};
+use crate::orchestration::{self, DeviceSubmits, Drain, Orchestration, chip_args};
 use crate::run::TENSOR_TIMEOUT;
 
 /// Runs the orchestrator's part; the status of its thread.
@@ -66,7 +66,7 @@ fn start_and_submit(
     let cycles = || thread.cycles();
     // SAFETY: this thread's own pools, of which it makes one writer each.
     let submits = thread.track.and_then(|track| unsafe { track.thread_writer() });
-    let submits = submits.map(|writer| SubmitTrack { writer, cycles: &cycles, submits: 0 });
+    let mut submits = submits.map(|writer| DeviceSubmits { writer, cycles: &cycles, submits: 0 });
     // SAFETY: as above.
     let scopes = thread.track.and_then(|track| unsafe { track.thread_writer() });
     let sink = scopes.map(|writer| ScopeSink::new(writer, &cycles));
@@ -79,7 +79,7 @@ fn start_and_submit(
         builder,
         arguments,
         failed: false,
-        submits,
+        submits: submits.as_mut().map(|track| track as _),
         scopes: scopes.as_ref(),
     };
     drop(wiring);

@@ -1,10 +1,12 @@
 //! The records of chips: a process each for the cores, the schedulers and the orchestrators of a chip's process.
 //!
-//! A record holds cycles. The log relates them to the host's clock by the anchors of the same invocation, else the
+//! What the host did of a graph that it has built stands beside them, in ns of the host's clock.
+//!
+//! Any other record holds cycles. The log relates them to the host's clock by the anchors of the same invocation, else the
 //! file does by its own; a file without either is left out.
 
 use super::{Item, Picture, Process, What};
-use crate::chip_records::{ChipRecords, Kernel, Kind, SchedulerPhase, Scope, Submit, Window};
+use crate::chip_records::{ChipRecords, HostPhase, Kernel, Kind, SchedulerPhase, Scope, Submit, Window};
 use crate::writer::Json;
 use rustc_hash::FxHashMap;
 use simpler_trace_model::{DeviceClock, Trace};
@@ -22,11 +24,21 @@ pub(super) enum Record<'a> {
     Phase(&'a SchedulerPhase),
     Submit(&'a Submit),
     Scope(&'a Scope),
+    Host(&'a HostPhase),
+}
+
+/// When a record starts and ends, on the clock that it holds.
+#[derive(Clone, Copy)]
+enum Times {
+    Cycles(u64, u64),
+    /// Of the host.
+    Ns(i64, i64),
 }
 
 /// Which processes a chip has, in the order in which they stand.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Unit {
+    Host,
     Orchestrator,
     Scheduler,
     Core,
@@ -73,7 +85,7 @@ pub fn warnings(trace: &Trace, records: &[ChipRecords]) -> Vec<String> {
                 if kinds.is_empty() { " the file says so".to_owned() } else { kinds.join(",") }
             ));
         }
-        let backwards = entries(file).iter().filter(|entry| entry.record.cycles().is_none()).count();
+        let backwards = entries(file).iter().filter(|entry| entry.record.times().is_none()).count();
         if backwards > 0 {
             out.push(format!(
                 "warning: {source}: {backwards} chip swimlane record(s) end before they start and are left out of \
@@ -114,12 +126,17 @@ pub(super) fn place<'a>(
             placed.clock = Some(whose);
             let known = whose == Clock::Log || file.brackets_known();
             for Entry { unit, number, window, record } in entries(file) {
-                let Some((start, end)) = record.cycles() else { continue };
-                let (start, end) = (clock.moment(start), clock.moment(end));
-                let error_ns = known.then_some(start.error_ns.max(end.error_ns));
+                let Some(times) = record.times() else { continue };
+                let (start, end, error_ns) = match times {
+                    Times::Cycles(start, end) => {
+                        let (start, end) = (clock.moment(start), clock.moment(end));
+                        (start.host_ns, end.host_ns, known.then_some(start.error_ns.max(end.error_ns)))
+                    }
+                    Times::Ns(start, end) => (start, end, Some(0)),
+                };
                 let item = Item {
-                    start: start.host_ns,
-                    end: end.host_ns.max(start.host_ns),
+                    start,
+                    end: end.max(start),
                     home: window.map(|window| homes.wrapping_add(window)),
                     what: What::Record { record, file, error_ns },
                 };
@@ -142,6 +159,7 @@ pub(super) fn place<'a>(
             None => "an unknown bound".to_owned(),
         };
         let units = match unit {
+            Unit::Host => "host_build_graph",
             Unit::Orchestrator => "AICPU orchestrators",
             Unit::Scheduler => "AICPU schedulers",
             Unit::Core => "AICore",
@@ -214,8 +232,11 @@ impl<'a> Clocks<'a> {
             runs.iter().filter_map(|&run| self.trace.device_clock(&self.trace.invocations()[run])).collect();
         if clocks.len() > 1 {
             // A process or a number that was used again: the run is the one whose anchors are around the records.
-            let first =
-                entries(file).iter().find_map(|entry| entry.record.cycles()).map_or(0, |(start, _)| start);
+            let first = entries(file).iter().find_map(|entry| match entry.record.times()? {
+                Times::Cycles(start, _) => Some(start),
+                Times::Ns(..) => None,
+            });
+            let first = first.unwrap_or(0);
             clocks.sort_by_key(|clock| clock.moment(first).error_ns);
         }
         let log = clocks.into_iter().next().map(|clock| (Clock::Log, clock));
@@ -272,11 +293,18 @@ fn entries(file: &ChipRecords) -> Vec<Entry<'_>> {
         entries
             .extend(scopes.iter().map(|scope| of_thread(Unit::Orchestrator, number, Record::Scope(scope))));
     }
+    for (number, phases) in
+        [&file.host_orchestrator_phases, &file.host_device_uploads].into_iter().enumerate()
+    {
+        entries.extend(phases.iter().map(|phase| of_thread(Unit::Host, number, Record::Host(phase))));
+    }
     entries
 }
 
 fn track_name(file: &ChipRecords, unit: Unit, number: u64) -> String {
     match unit {
+        Unit::Host if number == 0 => "orchestration".to_owned(),
+        Unit::Host => "uploads".to_owned(),
         Unit::Orchestrator => format!("orchestrator {number}"),
         Unit::Scheduler => format!("scheduler {number}"),
         Unit::Core => {
@@ -295,20 +323,26 @@ impl<'a> Record<'a> {
             Record::Phase(SchedulerPhase { kind: Kind::Number(kind), .. }) => format!("kind_{kind}").into(),
             Record::Submit(Submit { task_id: Some(task), .. }) => format!("submit task {task}").into(),
             Record::Submit(_) => "submit".into(),
+            Record::Host(HostPhase { task_id: Some(task), .. }) => format!("submit task {task}").into(),
+            Record::Host(HostPhase { bytes: Some(bytes), .. }) => format!("upload {bytes} bytes").into(),
+            Record::Host(_) => "host".into(),
             Record::Scope(scope) => Cow::Borrowed(&scope.name),
         }
     }
 
     /// From when to when; `None` if it ends before it starts, as one that never ended does.
-    fn cycles(self) -> Option<(u64, u64)> {
+    fn times(self) -> Option<Times> {
         let (start, end) = match self {
+            Record::Host(phase) => {
+                return (phase.start_ns <= phase.end_ns).then_some(Times::Ns(phase.start_ns, phase.end_ns));
+            }
             Record::Kernel(kernel) => (kernel.start, kernel.end),
             Record::Window(window, _) => (window.dispatch, window.finish),
             Record::Phase(phase) => (phase.start_cycles, phase.end_cycles),
             Record::Submit(submit) => (submit.start_cycles, submit.end_cycles),
             Record::Scope(scope) => (scope.start_cycles, scope.end_cycles),
         };
-        (start <= end).then_some((start, end))
+        (start <= end).then_some(Times::Cycles(start, end))
     }
 
     /// Of records of a track that cover the same time, the outer one has less.
@@ -317,7 +351,7 @@ impl<'a> Record<'a> {
             Record::Window(..) | Record::Phase(_) => 0,
             Record::Kernel(_) => 1,
             Record::Scope(scope) => scope.depth.unwrap_or(0),
-            Record::Submit(_) => u64::MAX,
+            Record::Submit(_) | Record::Host(_) => u64::MAX,
         }
     }
 
@@ -351,6 +385,11 @@ impl<'a> Record<'a> {
                 integer(json, "submit_idx", submit.submit_idx)?;
                 integer(json, "task", submit.task_id)?;
                 (submit.start_cycles, submit.end_cycles)
+            }
+            Record::Host(phase) => {
+                integer(json, "submit_idx", phase.submit_idx)?;
+                integer(json, "task", phase.task_id)?;
+                return integer(json, "bytes", phase.bytes);
             }
             Record::Scope(scope) => {
                 if let Some(hash) = &scope.hash {
