@@ -586,24 +586,34 @@ fn closing_removes_the_ring_and_a_later_start_says_that_it_goes_on_without() {
         assert_eq!((rings.len(), opened(&shm()).len()), (1, 1));
         reap(fork(|| assert!(is_held(&rings[0]))));
         let mappings = || std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
+        // The first ones may still grow the heap; a sanitizer maps something of its own now and then.
+        const LIVES: u64 = 40;
+        const FIRST: u64 = 10;
         let mut mappings_before = 0;
-        for life in 1..=20 {
+        for life in 1..=LIVES {
             log::log_error!("in life id={life}");
             log::close(DRAIN);
             assert!(rings_in(&folder).is_empty() && opened(&shm()).is_empty());
             // Closed is not over: what comes is written at once.
             log::log_error!("after life id={}", 100 + life);
             log::start_writer().unwrap();
-            if life == 10 {
+            if life == FIRST {
                 mappings_before = mappings();
             }
         }
-        assert!(mappings() <= mappings_before + 4, "a start after a close takes no more memory");
+        let more = mappings().saturating_sub(mappings_before);
+        assert!(
+            more < (LIVES - FIRST) as usize / 2,
+            "{more} more mappings: a start after a close takes memory"
+        );
         log::prepare_to_fork(DRAIN).unwrap();
         let lines = lines_of(dir.path(), log::pid());
-        let expected: Vec<u64> = (1..=20).flat_map(|life| [life, 100 + life]).collect();
+        let expected: Vec<u64> = (1..=LIVES).flat_map(|life| [life, 100 + life]).collect();
         assert_eq!(tally::ids(&lines), expected);
-        assert_eq!(lines.iter().filter(|line| line.contains("its ring's file removed")).count(), 20);
+        assert_eq!(
+            lines.iter().filter(|line| line.contains("its ring's file removed")).count(),
+            LIVES as usize
+        );
     });
 }
 

@@ -230,8 +230,9 @@ fn a_sweep_leaves_the_tasks_that_are_there() {
 
 /// Scalars: a word a task: kernel kind, use of the output, for each of two inputs and the output a buffer, a first
 /// element and a count, and a shape. A shape of several parts, which run in any order, is for a task whose output does
-/// not overlap what it reads; any other task is one part. Tasks without kernels and skipped ones come in between, and so
-/// do the ends and beginnings of scopes, each of which gets two words or scopes of its own at most.
+/// not overlap what it reads; any other task is one part. Some read a copy of their first input, an output that the
+/// runtime allocates. Tasks without kernels and skipped ones come in between, and so do the ends and beginnings of scopes,
+/// each of which gets two words or scopes of its own at most.
 const RANDOM: &str = r#"
 #include "submit.h"
 static SimplerTensor slice(const SimplerChipArgs *args, uint64_t bits) {
@@ -264,6 +265,14 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
         task.scalars = &salt;
         task.scalar_count = 1;
         if (!apart(&a, &out) || !apart(&b, &out)) shape = 0;
+        SimplerTensor copied = fresh(a.shapes[0]);
+        if (((word >> 62) & 1) && apart(&a, &out)) {
+            SimplerTaskArg copy_list[] = {{&a, SIMPLER_INPUT}, {&copied, SIMPLER_OUTPUT}};
+            SimplerTask copy = simpler_task(copy_list, 2);
+            copy.aiv1 = 7;
+            if (api->submit_task(run, &copy) < 0) return 3;
+            list[0].tensor = &copied;
+        }
         if (shape >= 12) {
             /* Stands between those before and after it, and changes nothing. */
             SimplerTask other = task;
@@ -304,6 +313,15 @@ void kernel_entry(const SimplerKernelArgs *args) {{
     )
 }
 
+const COPY: &str = r#"
+#include <simpler/kernel.h>
+void kernel_entry(const SimplerKernelArgs *args) {
+    const uint32_t *from = simpler_tensor_data(args->tensors[0]);
+    uint32_t *to = simpler_tensor_data(args->tensors[1]);
+    for (uint32_t i = 0; i < args->tensors[1]->shapes[0]; i++) to[i] = from[i];
+}
+"#;
+
 /// Words of each buffer: a first element below 64 and a count of up to 16.
 const WORDS: usize = 80;
 /// Graphs that are run and replayed; `cargo xtask test --long` says more.
@@ -333,7 +351,8 @@ fn shared_chips() -> &'static [(ChipRuntime, CallableId)] {
             [(aiv, 0, 1), (aic, 0, 1), (aic, 0, 2), (aiv, 1, 2), (aic, 0, 3), (aiv, 1, 3), (aiv, 2, 3)];
         let texts =
             parts.map(|(kind, role, roles)| (format!("mix_{kind:?}_{role}_{roles}"), kind, mix(role, roles)));
-        let kernels: Vec<_> = texts.iter().map(|(name, kind, text)| (&**name, *kind, &**text)).collect();
+        let mut kernels: Vec<_> = texts.iter().map(|(name, kind, text)| (&**name, *kind, &**text)).collect();
+        kernels.push(("copy", aiv, COPY));
         let image = image("random", RANDOM, &kernels);
         arms()
             .into_iter()
@@ -342,8 +361,9 @@ fn shared_chips() -> &'static [(ChipRuntime, CallableId)] {
                 if graph_runtime == GraphRuntime::TensorMapAndRingBuffer {
                     // What is open of rings 1 to 3 has room, and not much more: the rest must come back in time.
                     let tight =
-                        RingLimits { window: 4, heap_bytes: 1024, argument_bytes: 1 << 12, edges: 256 };
-                    let deep = RingLimits { window: 32, argument_bytes: 1 << 15, edges: 2048, ..tight };
+                        RingLimits { window: 8, heap_bytes: 2 << 10, argument_bytes: 1 << 12, edges: 256 };
+                    let deep =
+                        RingLimits { window: 64, heap_bytes: 16 << 10, argument_bytes: 1 << 15, edges: 2048 };
                     limits.rings[1..].copy_from_slice(&[tight, tight, deep]);
                 }
                 let npu = SimNpu::new(profile, SimOptions::default()).unwrap();
