@@ -7,7 +7,7 @@
 use simpler_host_log::monotonic_ns;
 use simpler_kernel_abi::SimplerTensor;
 use simpler_platform::{DeviceAddr, HostObject, Platform, PlatformError};
-use simpler_swimlane::{HostPhase, HostWork};
+use simpler_swimlane::{HostOrchestration, HostSubmit, HostUpload};
 
 use crate::graph::arena::ArenaLayout;
 use crate::graph::builder::{Builder, TaskArg};
@@ -25,8 +25,7 @@ pub(crate) struct HostGraph {
     builder: Builder,
     arguments: Vec<TaskArg>,
     /// What was done of the last graph, if that is recorded.
-    phases: Vec<HostPhase>,
-    records: bool,
+    recorded: Option<HostOrchestration>,
 }
 
 impl HostGraph {
@@ -38,14 +37,13 @@ impl HostGraph {
             objects: ObjectTable::default(),
             builder: Builder::ahead(),
             arguments: Vec::new(),
-            phases: Vec::new(),
-            records: false,
+            recorded: None,
         }
     }
 
     /// What was done of the last graph, if that was recorded.
-    pub(crate) fn phases(&self) -> &[HostPhase] {
-        &self.phases
+    pub(crate) fn recorded(&self) -> Option<&HostOrchestration> {
+        self.recorded.as_ref()
     }
 
     /// Builds graphs with this layout from now on.
@@ -68,8 +66,7 @@ impl HostGraph {
         (tensors, scalars): (&[SimplerTensor], &[u64]),
         records: bool,
     ) -> Result<(), GraphError> {
-        self.phases.clear();
-        self.records = records;
+        self.recorded = records.then(HostOrchestration::default);
         if self.objects.get(callable).is_none() {
             let load = |image: &[u8], name: &str| {
                 HostObject::load_orchestration(image, name).map(|object| Box::new(object) as _)
@@ -85,7 +82,6 @@ impl HostGraph {
         graph.forget_failure();
         graph.reset();
         self.builder.clear(&graph);
-        let mut submits = HostSubmits(&mut self.phases);
         let mut orchestration = Orchestration {
             graph,
             drain: &Later(runtime),
@@ -94,10 +90,13 @@ impl HostGraph {
             builder: &mut self.builder,
             arguments: &mut self.arguments,
             failed: false,
-            submits: records.then_some(&mut submits as _),
+            submits: self.recorded.as_mut().map(|recorded| recorded as _),
             scopes: None,
         };
         object.call(&mut orchestration, &args);
+        if let Some(recorded) = &mut self.recorded {
+            recorded.tasks = graph.submitted().into();
+        }
         match graph.control().orchestrator_error.get() {
             Some(failure) => Err(GraphError { code: failure.code, text: failure.text }),
             None => Ok(()),
@@ -116,12 +115,11 @@ impl HostGraph {
         let ready = self.arena.graph_for(device.0).hand_over();
         for part in self.layout.built_parts(ready, self.builder.used()) {
             if !part.is_empty() {
-                let (to, what) =
-                    (DeviceAddr(device.0 + part.start as u64), HostWork::Upload { bytes: part.len() as u64 });
+                let (to, bytes) = (DeviceAddr(device.0 + part.start as u64), part.len() as u64);
                 let start_ns = now_ns();
                 platform.copy_to_device(to, self.arena.bytes(part))?;
-                if self.records {
-                    self.phases.push(HostPhase { what, start_ns, end_ns: now_ns() });
+                if let Some(recorded) = &mut self.recorded {
+                    recorded.uploads.push(HostUpload { bytes, start_ns, end_ns: now_ns() });
                 }
             }
         }
@@ -133,16 +131,12 @@ fn now_ns() -> u64 {
     monotonic_ns().cast_unsigned()
 }
 
-/// Records the submits of an orchestration on the host.
-struct HostSubmits<'a>(&'a mut Vec<HostPhase>);
-
-impl SubmitTrack for HostSubmits<'_> {
+impl SubmitTrack for HostOrchestration {
     fn now(&self) -> u64 {
         now_ns()
     }
 
     fn submitted(&mut self, task: TaskId, start_ns: u64) {
-        let what = HostWork::Submit { index: self.0.len() as u32, task_id: task.raw() };
-        self.0.push(HostPhase { what, start_ns, end_ns: now_ns() });
+        self.submits.push(HostSubmit { task_id: task.raw(), start_ns, end_ns: now_ns() });
     }
 }

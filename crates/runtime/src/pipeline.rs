@@ -490,7 +490,7 @@ impl Run<'_> {
             level: self.config.swimlane,
             anchors,
             names: &self.callable.scopes,
-            host: self.slot.host_phases(),
+            host: self.slot.host_orchestration(),
         };
         swimlane::write(output, &facts, collected);
     }

@@ -10,7 +10,7 @@ use simpler_kernel_abi::{
     ArgUse, CHIP_SCALARS_MAX, CHIP_TENSORS_MAX, DEVICE_MEMORY, HOST_MEMORY, SimplerTensor,
 };
 use simpler_platform::DeviceAddr;
-use simpler_swimlane::{HostPhase, Level};
+use simpler_swimlane::{HostOrchestration, Level};
 
 use crate::graph::arena::ArenaLayout;
 use crate::host_graph::HostGraph;
@@ -198,8 +198,8 @@ impl Slot {
     }
 
     /// What the host did of the last graph that it built, where that was recorded.
-    pub(crate) fn host_phases(&self) -> &[HostPhase] {
-        self.host_graph.as_ref().map_or(&[], HostGraph::phases)
+    pub(crate) fn host_orchestration(&self) -> Option<&HostOrchestration> {
+        self.host_graph.as_ref()?.recorded()
     }
 
     /// Where a run's threads stamp their phases. `reset`: what the last run has stamped is forgotten.

@@ -12,8 +12,8 @@ use simpler_kernel_abi::CoreKind;
 use simpler_platform::{DeviceAddr, Platform, Profile};
 use simpler_record_format::DeviceClockAnchor;
 use simpler_swimlane::{
-    ARTIFACT_FILE, BACKSTOP, Capacities, ClockAnchor, Collected, Collector, CollectorGate, HostPhase, Level,
-    Metadata, PhaseNames, SwimlaneLayout, write_artifact,
+    ARTIFACT_FILE, BACKSTOP, Capacities, ClockAnchor, Collected, Collector, CollectorGate, HostOrchestration,
+    Level, Metadata, PhaseNames, SwimlaneLayout, write_artifact,
 };
 
 use crate::orchestration::CORES_PER_CLUSTER;
@@ -90,8 +90,8 @@ pub(crate) struct RunFacts<'a> {
     pub(crate) level: Level,
     pub(crate) anchors: &'a [DeviceClockAnchor],
     pub(crate) names: &'a PhaseNames,
-    /// What the host did, where it builds the graph.
-    pub(crate) host: &'a [HostPhase],
+    /// What the host did, where it builds the graph and that was recorded.
+    pub(crate) host: Option<&'a HostOrchestration>,
 }
 
 /// Says in the log what became of the records.
@@ -117,11 +117,15 @@ pub(crate) fn write(output: &Path, facts: &RunFacts<'_>, collected: &Collected) 
     }
 }
 
+/// What all processes with one CLOCK_MONOTONIC have in common.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// The lists that the metadata refers to.
 struct Lists {
     core_types: Vec<CoreKind>,
     core_to_thread: Vec<Option<u32>>,
     clock_anchors: Vec<ClockAnchor>,
+    boot_id: Option<String>,
 }
 
 impl RunFacts<'_> {
@@ -143,6 +147,7 @@ impl RunFacts<'_> {
             core_types: cores.clone().map(kind).collect(),
             core_to_thread: cores.map(|core| Some((cluster_of(core) % self.schedulers) as u32)).collect(),
             clock_anchors: self.anchors.iter().map(anchor).collect(),
+            boot_id: std::fs::read_to_string(BOOT_ID).ok().map(|id| id.trim().to_owned()),
         }
     }
 }
@@ -157,6 +162,7 @@ impl Lists {
             core_types: &self.core_types,
             core_to_thread: &self.core_to_thread,
             clock_anchors: &self.clock_anchors,
+            host_clock_domain_id: self.boot_id.as_deref(),
             host: facts.host,
         }
     }

@@ -154,17 +154,25 @@ fn check(object: &Value, counter_hz: u64, clusters: usize, on_device: bool, leve
         rows(object, key).iter().flat_map(|of| of.as_array().unwrap().clone()).collect()
     };
     // The host's, where it is there.
-    let (submits, uploads) = (rows(object, "host_orchestrator_phases"), rows(object, "host_device_uploads"));
     let on_host = level >= Level::OrchestratorPhases && !on_device;
-    let order: Vec<u64> = submits.iter().map(|submit| number(submit, "task_id")).collect();
-    assert_eq!(order, if on_host { (0..TASKS).collect() } else { vec![] });
-    assert_eq!(!uploads.is_empty(), on_host);
-    assert!(uploads.iter().all(|upload| number(upload, "bytes") != 0), "{uploads:?}");
-    // One after the other, before the first reading of both clocks.
-    let first = number(&rows(metadata, "clock_anchors")[0], "host_monotonic_ns");
-    let times = |phase: &Value| [number(phase, "start_ns"), number(phase, "end_ns")];
-    let of_host: Vec<u64> = submits.iter().chain(uploads).flat_map(times).chain([first]).collect();
-    assert!(of_host.is_sorted(), "{of_host:?}");
+    assert_eq!(object.get("host_orchestrator_phases").is_some(), on_host);
+    if on_host {
+        let (submits, uploads) = (flat("host_orchestrator_phases"), rows(object, "host_device_uploads"));
+        let order: Vec<u64> = submits.iter().map(|submit| number(submit, "task_id")).collect();
+        assert_eq!(order, (0..TASKS).collect::<Vec<_>>());
+        assert!(
+            !uploads.is_empty() && uploads.iter().all(|upload| number(upload, "detail") != 0),
+            "{uploads:?}"
+        );
+        // One after the other, before the first reading of both clocks.
+        let first = number(&rows(metadata, "clock_anchors")[0], "host_monotonic_ns");
+        let times = |phase: &Value| [number(phase, "start_host_ns"), number(phase, "end_host_ns")];
+        let of_host: Vec<u64> = submits.iter().chain(uploads).flat_map(times).chain([first]).collect();
+        assert!(of_host.is_sorted(), "{of_host:?}");
+        assert_eq!(number(metadata, "host_orchestration_origin_ns"), of_host[0]);
+        assert_eq!(metadata["host_capture"]["status"], "complete", "{metadata}");
+        assert_eq!(number(&metadata["host_capture"], "expected_records"), TASKS);
+    }
     let (submits, scopes) = (flat("aicpu_orchestrator_phases"), flat("named_scopes"));
     if level < Level::OrchestratorPhases || !on_device {
         assert_eq!((submits.len(), scopes.len()), (0, 0));

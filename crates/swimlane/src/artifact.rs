@@ -6,6 +6,7 @@
 
 use std::format;
 use std::io::{self, Write};
+use std::vec::Vec;
 
 use simpler_kernel_abi::CoreKind;
 
@@ -29,32 +30,37 @@ pub struct ClockAnchor {
     pub half_ns: u64,
 }
 
-/// What the host did for a run, on CLOCK_MONOTONIC.
+/// What the host did of a graph that it has built, on CLOCK_MONOTONIC.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostOrchestration {
+    /// In the order of the submits.
+    pub submits: Vec<HostSubmit>,
+    /// In the order of the copies.
+    pub uploads: Vec<HostUpload>,
+    /// Tasks of the graph: as many submits are to be there.
+    pub tasks: u64,
+}
+
+/// The orchestration's submit of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostPhase {
-    /// What it was, with its number.
-    pub what: HostWork,
+pub struct HostSubmit {
+    /// The task.
+    pub task_id: u64,
     /// Start, in ns.
     pub start_ns: u64,
     /// End, in ns.
     pub end_ns: u64,
 }
 
-/// What the host does of a graph that it builds itself.
+/// A copy of a part of the graph to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostWork {
-    /// The orchestration's submit of a task.
-    Submit {
-        /// Counted from 0.
-        index: u32,
-        /// The task.
-        task_id: u64,
-    },
-    /// A copy of a part of the graph to the device.
-    Upload {
-        /// How much.
-        bytes: u64,
-    },
+pub struct HostUpload {
+    /// How much.
+    pub bytes: u64,
+    /// Start, in ns.
+    pub start_ns: u64,
+    /// End, in ns.
+    pub end_ns: u64,
 }
 
 /// What the records do not say themselves.
@@ -74,8 +80,10 @@ pub struct Metadata<'a> {
     pub core_to_thread: &'a [Option<u32>],
     /// In the order in which they were read; two or more show how far the clocks drift.
     pub clock_anchors: &'a [ClockAnchor],
-    /// What the host did, where it builds the graph.
-    pub host: &'a [HostPhase],
+    /// Whose CLOCK_MONOTONIC the host's times are: the same for all processes of a boot, if it is known.
+    pub host_clock_domain_id: Option<&'a str>,
+    /// What the host did, where it builds the graph and that was recorded.
+    pub host: Option<&'a HostOrchestration>,
 }
 
 /// Writes the artifact.
@@ -125,23 +133,22 @@ pub fn write_artifact(
             write!(out, "\"depth\": {}}}", scope.depth)
         })
     })?;
-    let submits = metadata.host.iter().filter_map(|phase| match phase.what {
-        HostWork::Submit { index, task_id } => Some((index, task_id, phase)),
-        HostWork::Upload { .. } => None,
-    });
-    out.write_all(b",\n\"host_orchestrator_phases\": ")?;
-    write_rows(&mut out, submits, |out, (index, task_id, HostPhase { start_ns, end_ns, .. })| {
-        write!(out, "{{\"submit_idx\": {index}, \"task_id\": {task_id}, ")?;
-        write!(out, "\"start_ns\": {start_ns}, \"end_ns\": {end_ns}}}")
-    })?;
-    let uploads = metadata.host.iter().filter_map(|phase| match phase.what {
-        HostWork::Upload { bytes } => Some((bytes, phase)),
-        HostWork::Submit { .. } => None,
-    });
-    out.write_all(b",\n\"host_device_uploads\": ")?;
-    write_rows(&mut out, uploads, |out, (bytes, HostPhase { start_ns, end_ns, .. })| {
-        write!(out, "{{\"bytes\": {bytes}, \"start_ns\": {start_ns}, \"end_ns\": {end_ns}}}")
-    })?;
+    if let Some(host) = metadata.host {
+        // One lane: one thread orchestrates.
+        out.write_all(b",\n\"host_orchestrator_phases\": ")?;
+        write_rows(&mut out, [&host.submits], |out, submits| {
+            write_rows(out, submits.iter().enumerate(), |out, (index, submit)| {
+                let HostSubmit { task_id, start_ns, end_ns } = submit;
+                write!(out, "{{\"submit_idx\": {index}, \"task_id\": {task_id}, ")?;
+                write!(out, "\"start_host_ns\": {start_ns}, \"end_host_ns\": {end_ns}}}")
+            })
+        })?;
+        out.write_all(b",\n\"host_device_uploads\": ")?;
+        write_rows(&mut out, &host.uploads, |out, HostUpload { bytes, start_ns, end_ns }| {
+            write!(out, "{{\"phase\": \"graph_upload\", \"start_host_ns\": {start_ns}, ")?;
+            write!(out, "\"end_host_ns\": {end_ns}, \"detail\": {bytes}}}")
+        })?;
+    }
     out.write_all(b"\n}\n")?;
     out.flush()
 }
@@ -157,7 +164,8 @@ impl<'a> Metadata<'a> {
             core_types,
             core_to_thread: &[],
             clock_anchors: &[],
-            host: &[],
+            host_clock_domain_id: None,
+            host: None,
         }
     }
 }
@@ -183,6 +191,13 @@ fn write_metadata(out: &mut impl Write, metadata: &Metadata<'_>, collected: &Col
         write!(out, "{{\"device_cycles\": {device_cycles}, \"host_monotonic_ns\": {host_monotonic_ns}, ")?;
         write!(out, "\"half_ns\": {half_ns}}}")
     })?;
+    if let Some(id) = metadata.host_clock_domain_id {
+        out.write_all(b",\n\"host_clock_domain_id\": ")?;
+        write_text(out, id)?;
+    }
+    if let Some(host) = metadata.host {
+        write_host_capture(out, host)?;
+    }
     let reconciliation = &collected.reconciliation;
     write!(out, ",\n\"records\": {{\n\"is_exact\": {}", reconciliation.is_exact())?;
     for kind in RecordKind::ALL {
@@ -191,6 +206,23 @@ fn write_metadata(out: &mut impl Write, metadata: &Metadata<'_>, collected: &Col
         write!(out, "\"dropped\": {}, \"total\": {}}}", totals.dropped, totals.total)?;
     }
     out.write_all(b"\n}\n}")
+}
+
+/// Whose clock the submits are on, where they begin, and whether all of them are there.
+fn write_host_capture(out: &mut impl Write, host: &HostOrchestration) -> io::Result<()> {
+    let recorded = host.submits.len() as u64;
+    let (status, error) = match recorded == host.tasks {
+        true => ("complete", "null"),
+        false => ("incomplete", "\"record_count_mismatch\""),
+    };
+    out.write_all(
+        b",\n\"orchestrator_source\": \"host\",\n\"orchestrator_clock_domain\": \"host_monotonic_ns\"",
+    )?;
+    if let Some(first) = host.submits.first() {
+        write!(out, ",\n\"host_orchestration_origin_ns\": {}", first.start_ns)?;
+    }
+    write!(out, ",\n\"host_capture\": {{\"status\": \"{status}\", \"expected_records\": {}, ", host.tasks)?;
+    write!(out, "\"recorded_records\": {recorded}, \"dropped_records\": 0, \"error\": {error}}}")
 }
 
 fn write_sched_phase(out: &mut impl Write, phase: &SchedPhase) -> io::Result<()> {

@@ -65,7 +65,9 @@ mod sync;
 mod writer;
 
 #[cfg(feature = "host")]
-pub use artifact::{ARTIFACT_FILE, ClockAnchor, HostPhase, HostWork, Metadata, write_artifact};
+pub use artifact::{
+    ARTIFACT_FILE, ClockAnchor, HostOrchestration, HostSubmit, HostUpload, Metadata, write_artifact,
+};
 #[cfg(feature = "host")]
 pub use collector::{BACKSTOP, Collector, CollectorGate};
 #[cfg(feature = "host")]

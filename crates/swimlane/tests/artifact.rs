@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 
 use simpler_kernel_abi::CoreKind;
 use simpler_swimlane::{
-    AicoreTask, AicpuTask, Capacities, ClockAnchor, Collected, HostPhase, HostWork, Level, Metadata,
-    NamedScope, OrchPhase, PhaseNames, SchedKind, SchedPhase, SwimlaneLayout, fnv1a, write_artifact,
+    AicoreTask, AicpuTask, Capacities, ClockAnchor, Collected, HostOrchestration, HostSubmit, HostUpload,
+    Level, Metadata, NamedScope, OrchPhase, PhaseNames, SchedKind, SchedPhase, SwimlaneLayout, fnv1a,
+    write_artifact,
 };
 use support::{Device, ShutGate};
 
@@ -78,11 +79,15 @@ fn the_artifact_is_the_golden_file() {
             ClockAnchor { device_cycles: 700, host_monotonic_ns: 14_000, half_ns: 25 },
             ClockAnchor { device_cycles: 1700, host_monotonic_ns: 34_000, half_ns: 30 },
         ],
-        host: &[
-            HostPhase { what: HostWork::Submit { index: 0, task_id: 1 << 32 }, start_ns: 10, end_ns: 30 },
-            HostPhase { what: HostWork::Submit { index: 1, task_id: 5 }, start_ns: 31, end_ns: 32 },
-            HostPhase { what: HostWork::Upload { bytes: 4096 }, start_ns: 40, end_ns: 45 },
-        ],
+        host_clock_domain_id: Some("a boot"),
+        host: Some(&HostOrchestration {
+            submits: vec![
+                HostSubmit { task_id: 1 << 32, start_ns: 10, end_ns: 30 },
+                HostSubmit { task_id: 5, start_ns: 31, end_ns: 32 },
+            ],
+            uploads: vec![HostUpload { bytes: 4096, start_ns: 40, end_ns: 45 }],
+            tasks: 2,
+        }),
         ..Metadata::new(&layout, 50_000_000, &CORES)
     };
     let found = text(&metadata, &collected, &names());
@@ -111,12 +116,41 @@ fn the_artifact_is_json_with_the_specified_keys() {
             "aicpu_scheduler_phases",
             "aicpu_orchestrator_phases",
             "named_scopes",
-            "host_orchestrator_phases",
-            "host_device_uploads",
         ] {
             assert!(parsed[key].is_array(), "{key}");
         }
         assert_eq!(parsed["level"], 4);
+    }
+}
+
+#[test]
+fn what_the_host_did_is_there_where_it_was_recorded_and_says_if_it_is_all() {
+    let (layout, collected) = run();
+    let parsed = |host: Option<&HostOrchestration>| -> serde_json::Value {
+        let metadata = Metadata { host, ..Metadata::new(&layout, 1, &CORES) };
+        serde_json::from_str(&text(&metadata, &collected, &PhaseNames::new())).unwrap()
+    };
+    let none = parsed(None);
+    assert!(none["host_orchestrator_phases"].is_null() && none["metadata"]["orchestrator_source"].is_null());
+    let submits = vec![HostSubmit { task_id: 7, start_ns: 10, end_ns: 30 }];
+    for (tasks, status, error) in
+        [(1, "complete", serde_json::Value::Null), (2, "incomplete", "record_count_mismatch".into())]
+    {
+        let host = HostOrchestration { submits: submits.clone(), uploads: vec![], tasks };
+        let parsed = parsed(Some(&host));
+        let metadata = &parsed["metadata"];
+        assert_eq!(
+            (&metadata["orchestrator_source"], &metadata["host_orchestration_origin_ns"]),
+            (&"host".into(), &10.into())
+        );
+        assert_eq!(
+            metadata["host_capture"],
+            serde_json::json!({
+                "status": status, "expected_records": tasks, "recorded_records": 1, "dropped_records": 0,
+                "error": error,
+            })
+        );
+        assert_eq!(parsed["host_device_uploads"], serde_json::json!([]));
     }
 }
 

@@ -60,7 +60,7 @@ impl ChipRecords {
             + all(&file.aicpu_scheduler_phases)
             + all(&file.aicpu_orchestrator_phases)
             + all(&file.named_scopes)
-            + file.host_orchestrator_phases.len()
+            + all(&file.host_orchestrator_phases)
             + file.host_device_uploads.len()
     }
 
@@ -110,7 +110,7 @@ pub(crate) struct Artifact {
     #[serde(default)]
     pub(crate) named_scopes: Vec<Vec<Scope>>,
     #[serde(default)]
-    pub(crate) host_orchestrator_phases: Vec<HostPhase>,
+    pub(crate) host_orchestrator_phases: Vec<Vec<HostPhase>>,
     #[serde(default)]
     pub(crate) host_device_uploads: Vec<HostPhase>,
 }
@@ -248,13 +248,16 @@ pub(crate) struct Submit {
 }
 
 /// What the host did of a graph that it has built: the submit of a task, or a copy to the device.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub(crate) struct HostPhase {
     pub(crate) submit_idx: Option<u64>,
     pub(crate) task_id: Option<u64>,
-    pub(crate) bytes: Option<u64>,
-    pub(crate) start_ns: i64,
-    pub(crate) end_ns: i64,
+    /// Of a copy.
+    pub(crate) phase: Option<Box<str>>,
+    /// Of a copy, its bytes.
+    pub(crate) detail: Option<u64>,
+    pub(crate) start_host_ns: i64,
+    pub(crate) end_host_ns: i64,
 }
 
 /// A scope that the orchestration named.

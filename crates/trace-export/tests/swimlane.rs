@@ -520,11 +520,13 @@ fn what_the_host_did_of_a_graph_stands_where_its_own_clock_says() {
     let records = [file(
         1,
         &json!({
-            "host_orchestrator_phases": [
-                {"submit_idx": 0, "task_id": 7, "start_ns": 1_000_100, "end_ns": 1_000_200},
-                {"submit_idx": 1, "task_id": 8, "start_ns": 1_000_300, "end_ns": 1_000_250},
+            "host_orchestrator_phases": [[
+                {"submit_idx": 0, "task_id": 7, "start_host_ns": 1_000_100, "end_host_ns": 1_000_200},
+                {"submit_idx": 1, "task_id": 8, "start_host_ns": 1_000_300, "end_host_ns": 1_000_250},
+            ]],
+            "host_device_uploads": [
+                {"phase": "graph_upload", "start_host_ns": 1_000_400, "end_host_ns": 1_000_450, "detail": 640},
             ],
-            "host_device_uploads": [{"bytes": 640, "start_ns": 1_000_400, "end_ns": 1_000_450}],
         }),
     )];
     let (document, written) = written(&anchored(), &records);
@@ -532,8 +534,8 @@ fn what_the_host_did_of_a_graph_stands_where_its_own_clock_says() {
     let submit = named(&document, "submit task 7")[0];
     assert_eq!((ns(&submit["ts"]), ns(&submit["dur"])), (1_000_100, 100));
     assert_eq!(submit["args"], json!({"inv": 1, "submit_idx": 0, "task": 7, "error_ns": 0}));
-    assert_eq!(track_of(&document, submit), "orchestration");
-    let upload = named(&document, "upload 640 bytes")[0];
+    assert_eq!(track_of(&document, submit), "orchestration 0");
+    let upload = named(&document, "graph_upload")[0];
     assert_eq!((ns(&upload["ts"]), ns(&upload["dur"])), (1_000_400, 50));
     assert_eq!(upload["args"], json!({"inv": 1, "bytes": 640, "error_ns": 0}));
     assert_eq!(track_of(&document, upload), "uploads");

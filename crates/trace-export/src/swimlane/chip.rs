@@ -293,9 +293,8 @@ fn entries(file: &ChipRecords) -> Vec<Entry<'_>> {
         entries
             .extend(scopes.iter().map(|scope| of_thread(Unit::Orchestrator, number, Record::Scope(scope))));
     }
-    for (number, phases) in
-        [&file.host_orchestrator_phases, &file.host_device_uploads].into_iter().enumerate()
-    {
+    let of_host = std::iter::once(&file.host_device_uploads).chain(&file.host_orchestrator_phases);
+    for (number, phases) in of_host.enumerate() {
         entries.extend(phases.iter().map(|phase| of_thread(Unit::Host, number, Record::Host(phase))));
     }
     entries
@@ -303,8 +302,8 @@ fn entries(file: &ChipRecords) -> Vec<Entry<'_>> {
 
 fn track_name(file: &ChipRecords, unit: Unit, number: u64) -> String {
     match unit {
-        Unit::Host if number == 0 => "orchestration".to_owned(),
-        Unit::Host => "uploads".to_owned(),
+        Unit::Host if number == 0 => "uploads".to_owned(),
+        Unit::Host => format!("orchestration {}", number - 1),
         Unit::Orchestrator => format!("orchestrator {number}"),
         Unit::Scheduler => format!("scheduler {number}"),
         Unit::Core => {
@@ -324,8 +323,7 @@ impl<'a> Record<'a> {
             Record::Submit(Submit { task_id: Some(task), .. }) => format!("submit task {task}").into(),
             Record::Submit(_) => "submit".into(),
             Record::Host(HostPhase { task_id: Some(task), .. }) => format!("submit task {task}").into(),
-            Record::Host(HostPhase { bytes: Some(bytes), .. }) => format!("upload {bytes} bytes").into(),
-            Record::Host(_) => "host".into(),
+            Record::Host(phase) => Cow::Borrowed(phase.phase.as_deref().unwrap_or("host")),
             Record::Scope(scope) => Cow::Borrowed(&scope.name),
         }
     }
@@ -334,7 +332,8 @@ impl<'a> Record<'a> {
     fn times(self) -> Option<Times> {
         let (start, end) = match self {
             Record::Host(phase) => {
-                return (phase.start_ns <= phase.end_ns).then_some(Times::Ns(phase.start_ns, phase.end_ns));
+                let HostPhase { start_host_ns: start, end_host_ns: end, .. } = *phase;
+                return (start <= end).then_some(Times::Ns(start, end));
             }
             Record::Kernel(kernel) => (kernel.start, kernel.end),
             Record::Window(window, _) => (window.dispatch, window.finish),
@@ -389,7 +388,7 @@ impl<'a> Record<'a> {
             Record::Host(phase) => {
                 integer(json, "submit_idx", phase.submit_idx)?;
                 integer(json, "task", phase.task_id)?;
-                return integer(json, "bytes", phase.bytes);
+                return integer(json, "bytes", phase.detail);
             }
             Record::Scope(scope) => {
                 if let Some(hash) = &scope.hash {
