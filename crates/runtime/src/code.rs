@@ -17,7 +17,7 @@ pub const TENSOR_TIMEOUT: u32 = 8;
 /// The orchestration failed the run.
 pub const EXPLICIT_FATAL: u32 = 9;
 /// Scopes are nested too deeply.
-pub const SCOPES_FULL: u32 = 10;
+pub const SCOPES_TOO_DEEP: u32 = 10;
 /// The map of regions is full.
 pub const REGIONS_FULL: u32 = 11;
 /// No progress for the length of the timeout; the sub-class says of what kind.

@@ -153,15 +153,6 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
 }
 "#;
 
-const SLOW: &str = r#"
-#include <simpler/kernel.h>
-#include <time.h>
-void kernel_entry(const SimplerKernelArgs *args) {
-    struct timespec t = {0, (long)args->scalars[0] * 1000000};
-    while (nanosleep(&t, &t)) { }
-}
-"#;
-
 const NOTHING: &str =
     "#include <simpler/kernel.h>\nvoid kernel_entry(const SimplerKernelArgs *args) { (void)args; }\n";
 
@@ -171,7 +162,7 @@ fn faults() -> CallableImage {
         FAULTS,
         &[
             ("add", CoreKind::Aiv, ADD_KERNEL),
-            ("slow", CoreKind::Aiv, SLOW),
+            ("slow", CoreKind::Aiv, SLEEP_KERNEL),
             ("nothing", CoreKind::Aiv, NOTHING),
             ("nothing_cube", CoreKind::Aic, NOTHING),
         ],
@@ -427,7 +418,7 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
 }
 "#;
     let chip = impatient(300);
-    let image = image("row", ROW, &[("slow", CoreKind::Aiv, SLOW)]);
+    let image = image("row", ROW, &[("slow", CoreKind::Aiv, SLEEP_KERNEL)]);
     let mut x = vec![0.0; 4];
     let start = Instant::now();
     run_once(&chip, &image, vec![host(&mut x, ArgUse::InOut)], vec![]).unwrap();

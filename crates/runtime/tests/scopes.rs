@@ -196,15 +196,6 @@ void kernel_entry(const SimplerKernelArgs *args) {
 }
 "#;
 
-const SLEEP: &str = r#"
-#include <simpler/kernel.h>
-#include <time.h>
-void kernel_entry(const SimplerKernelArgs *args) {
-    struct timespec t = {0, (long)args->scalars[0] * 1000000};
-    while (nanosleep(&t, &t)) { }
-}
-"#;
-
 const LATE_COPY: &str = r#"
 #include <simpler/kernel.h>
 #include <time.h>
@@ -222,7 +213,7 @@ const TIGHT: RingLimits = RingLimits { window: 8, heap_bytes: 8 << 10, argument_
 
 fn scopes() -> CallableImage {
     let aiv = CoreKind::Aiv;
-    let kernels = [("add", ADD_KERNEL), ("copy", COPY), ("sleep", SLEEP), ("late_copy", LATE_COPY)];
+    let kernels = [("add", ADD_KERNEL), ("copy", COPY), ("sleep", SLEEP_KERNEL), ("late_copy", LATE_COPY)];
     image("scopes", SCOPES, &kernels.map(|(name, text)| (name, aiv, text)))
 }
 

@@ -27,22 +27,13 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
 }
 "#;
 
-const SLOW: &str = r#"
-#include <simpler/kernel.h>
-#include <time.h>
-void kernel_entry(const SimplerKernelArgs *args) {
-    struct timespec t = {0, (long)args->scalars[0] * 1000000};
-    while (nanosleep(&t, &t)) { }
-}
-"#;
-
 #[test]
 fn a_kernel_that_outstays_its_run_is_named_in_the_log_and_the_chip_goes_on_when_it_returns() {
     let directory = tempfile::tempdir().unwrap();
     log::start(directory.path());
     let scheduler_timeout = Duration::from_millis(60);
     let chip = chip(RuntimeConfig { limits: small(), scheduler_timeout, ..RuntimeConfig::default() });
-    let id = chip.register(&image("one", ONE, &[("slow", CoreKind::Aiv, SLOW)])).unwrap();
+    let id = chip.register(&image("one", ONE, &[("slow", CoreKind::Aiv, SLEEP_KERNEL)])).unwrap();
     let mut x = vec![0.0; 4];
     let args = |ms, x: &mut [f32]| RunArgs {
         tensors: vec![host(x, ArgUse::InOut)],

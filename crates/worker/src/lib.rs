@@ -12,8 +12,7 @@
 //! ```no_run
 //! use simpler_kernel_abi::{ArgUse, DType};
 //! use simpler_worker::{ChipArg, RunArgs, SharedBuffer, Worker};
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let image = todo!();
+//! # fn example(image: simpler_worker::CallableImage) -> Result<(), Box<dyn std::error::Error>> {
 //! let mut builder = Worker::builder(3);
 //! builder.chips(2);
 //! let callable = builder.callable(image)?;
@@ -38,8 +37,7 @@
 //!
 //! ```no_run
 //! use simpler_worker::{ChildId, RunArgs, Worker};
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let images: [simpler_worker::CallableImage; 2] = todo!();
+//! # fn example(images: [simpler_worker::CallableImage; 2]) -> Result<(), Box<dyn std::error::Error>> {
 //! let mut pod = Worker::builder(4);
 //! let mut add = None;
 //! for image in images {

@@ -78,7 +78,7 @@ impl Default for LogSetup {
 }
 
 /// A callable, from [`WorkerBuilder::callable`], [`WorkerBuilder::function`] or [`WorkerBuilder::orchestration`]: what it
-/// is, not whose. The same content is the same callable for every worker that has it.
+/// is, not whose. The same content (of a closure, the same name) is the same callable for every worker that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Callable(Digest);
 
@@ -468,6 +468,15 @@ struct ChildState {
     ending_is_told: bool,
 }
 
+impl ChildState {
+    fn free_frame(&self) -> Result<usize, WorkerError> {
+        self.frames.iter().position(|frame| frame.in_flight.is_none()).ok_or_else(|| {
+            let run_id = self.frames.iter().filter_map(|frame| frame.in_flight).min().unwrap_or(0);
+            WorkerError::Busy { child: self.id, run_id }
+        })
+    }
+}
+
 /// A task frame as the parent uses it.
 #[derive(Clone, Copy, Default)]
 struct TaskFrame {
@@ -616,15 +625,8 @@ impl Worker {
         for (position, arg) in args.tensors.iter().enumerate() {
             self.shared.check(position, &arg.tensor).map_err(WorkerError::Arguments)?;
         }
-        let frames = self.children.get(index).map_or(&[] as &[_], |child| &child.frames);
-        let slot = match frames.iter().position(|frame| frame.in_flight.is_none()) {
-            Some(slot) => slot,
-            None if self.local.is_some() => 0,
-            None => {
-                let run_id = frames.iter().filter_map(|frame| frame.in_flight).min().unwrap_or(0);
-                return Err(WorkerError::Busy { child, run_id });
-            }
-        };
+        // A chip of this process has no frames, and is never busy.
+        let slot = self.children.get(index).map_or(Ok(0), ChildState::free_frame)?;
         let run = RunIdentity {
             run_id: NEXT_RUN_ID.fetch_add(1, Ordering::Relaxed),
             hid,

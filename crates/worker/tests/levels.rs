@@ -281,6 +281,16 @@ fn every_level_has_its_word_and_its_log() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 7);
 }
 
+/// Waits until something is so, or fails with `otherwise`.
+fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> bool) {
+    let (deadline, never_rung) = (Deadline::after(Duration::from_secs(20)), EventCount::new());
+    let mut relax = Relax::new();
+    while !is_so() {
+        assert!(!deadline.passed(), "{otherwise}");
+        relax.wait(&never_rung, never_rung.epoch());
+    }
+}
+
 /// Whether a process is there.
 fn is_there(pid: i32) -> bool {
     // A zombie of another parent still has a folder, so what it says counts.
@@ -309,12 +319,7 @@ fn a_killed_node_is_reported_and_its_chips_leave() {
         matches!(error, WorkerError::ChildGone { child: ChildId::Worker(0), ending: Ending::Killed(9), .. }),
         "{error:?}"
     );
-    let (deadline, never_rung, mut relax) =
-        (Deadline::after(Duration::from_secs(20)), EventCount::new(), Relax::new());
-    while chips.iter().any(|chip| is_there(*chip)) {
-        assert!(!deadline.passed(), "a chip outlives its node");
-        relax.wait(&never_rung, never_rung.epoch());
-    }
+    wait_until("a chip outlives its node", || !chips.iter().any(|chip| is_there(*chip)));
     // The other node works on.
     let ticket = pod.submit(ChildId::Worker(1), step, &scalars(&[1, 3])).unwrap();
     pod.wait(ticket).unwrap();
@@ -351,14 +356,11 @@ fn the_copy_of_a_chip_worker_in_a_forked_process_ends_nothing() {
         // SAFETY: ends this process.
         unsafe { libc::_exit(if refused { 7 } else { 8 }) };
     }
-    let (deadline, never_rung, mut relax) =
-        (Deadline::after(Duration::from_secs(20)), EventCount::new(), Relax::new());
     let mut status = 0;
-    // SAFETY: the status is there to be filled.
-    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
-        assert!(!deadline.passed(), "the copy hangs");
-        relax.wait(&never_rung, never_rung.epoch());
-    }
+    wait_until("the copy hangs", || {
+        // SAFETY: the status is there to be filled.
+        unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) != 0 }
+    });
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status:#x}");
     let ticket = worker.submit(0, callable, &add(&shared, 0, 1, 1)).unwrap();
     worker.wait(ticket).unwrap();

@@ -6,7 +6,7 @@ use simpler_kernel_abi::{ArgUse, NO_TASK, SimplerTensor, TASK_TENSORS_MAX};
 use super::arena::{Graph, argument_bytes_of};
 use super::fan::{TaskKernels, TaskWork};
 use super::regions::{Region, Regions, RegionsFull};
-use super::ring::{DRAINED, Resource, Ring};
+use super::ring::{Resource, Ring, ScopeUse};
 use super::scope::{ENTERED_MAX, ROOT};
 use super::{GraphError, OUTPUT_ALIGNMENT, REGIONS_MAX, RINGS, SCOPE_DEPTH_MAX, SCOPES_MAX, Shape, TaskId};
 use crate::code;
@@ -63,23 +63,11 @@ pub type AwaitScope<'a> = dyn Fn(u32) -> Result<(), GraphError> + 'a;
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
     is_open: bool,
-    /// The segments that name it.
-    segments: u32,
     /// Tasks, and scopes directly in it, so far.
     entered: u32,
-    /// Tells the scopes that have had the record apart; later ones have larger numbers.
+    /// Of the scope that has it now.
     serial: u64,
 }
-
-/// An open scope.
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    scope: u32,
-    serial: u64,
-}
-
-/// The serial number of the run's own scope.
-const ROOT_SERIAL: u64 = 0;
 
 /// What the orchestrator alone knows of the graph it fills. One for many runs.
 #[derive(Debug, Default)]
@@ -88,13 +76,12 @@ pub struct Builder {
     ahead: bool,
     rings: [Ring; RINGS],
     /// The open scopes, from the outer to the inner.
-    open: Vec<Open>,
-    next_serial: u64,
+    open: Vec<ScopeUse>,
+    /// Of the last scope that was opened.
+    serial: u64,
     /// By scope less one.
     records: Vec<Record>,
     free_records: Vec<u32>,
-    /// Ended without a segment of their own, and perhaps not drained.
-    ended: Vec<u32>,
     regions: Regions,
     /// Tasks that have come back since the map was swept.
     come_back: u64,
@@ -126,11 +113,10 @@ impl Builder {
         self.open.clear();
         self.records.clear();
         self.free_records.clear();
-        self.ended.clear();
         self.regions.clear();
         self.come_back = 0;
         self.counted_for.resize(graph.tasks.slots.len(), 0);
-        self.scope_serials.resize(graph.tasks.slots.len(), ROOT_SERIAL);
+        self.scope_serials.resize(graph.tasks.slots.len(), ScopeUse::ROOT.serial);
     }
 
     /// Tasks submitted so far, edges and bytes of argument memory in use, by ring, of a graph that is built ahead.
@@ -169,17 +155,17 @@ impl Builder {
     pub fn begin_scope(&mut self, graph: &Graph<'_>, wait: &AwaitScope<'_>) -> Result<(), GraphError> {
         if self.open.len() == SCOPE_DEPTH_MAX {
             let text = format!("more than {SCOPE_DEPTH_MAX} scopes inside one another");
-            return Err(GraphError { code: code::SCOPES_FULL, text });
+            return Err(GraphError { code: code::SCOPES_TOO_DEEP, text });
         }
-        self.next_serial += 1;
-        let (parent, serial) = (self.scope(), self.next_serial);
+        self.serial += 1;
+        let (parent, serial) = (self.scope().scope, self.serial);
         let scope = if self.ahead { ROOT } else { self.take_record(graph, wait)? };
         if scope != ROOT {
             self.enter(parent)?;
             graph.scopes.open(scope, parent);
-            self.records[scope as usize - 1] = Record { is_open: true, serial, ..Record::default() };
+            self.records[scope as usize - 1] = Record { is_open: true, entered: 0, serial };
         }
-        self.open.push(Open { scope, serial });
+        self.open.push(ScopeUse { scope, serial });
         Ok(())
     }
 
@@ -188,7 +174,7 @@ impl Builder {
     /// # Errors
     /// Code 5 where none is open.
     pub fn end_scope(&mut self, graph: &Graph<'_>) -> Result<(), GraphError> {
-        let Some(Open { scope, .. }) = self.open.pop() else {
+        let Some(ScopeUse { scope, .. }) = self.open.pop() else {
             let text = "scope_end without a scope_begin before it".to_owned();
             return Err(GraphError { code: code::INVALID_ARGUMENTS, text });
         };
@@ -196,15 +182,13 @@ impl Builder {
             let record = &mut self.records[scope as usize - 1];
             record.is_open = false;
             graph.scopes.close(scope, record.entered);
-            if record.segments == 0 {
-                self.ended.push(scope);
-            }
         }
         Ok(())
     }
 
-    fn scope(&self) -> u32 {
-        self.open.last().map_or(ROOT, |open| open.scope)
+    /// The innermost open scope.
+    fn scope(&self) -> ScopeUse {
+        self.open.last().copied().unwrap_or(ScopeUse::ROOT)
     }
 
     /// One more task or scope in a scope.
@@ -220,12 +204,13 @@ impl Builder {
         Ok(())
     }
 
-    fn is_drained(&self, graph: &Graph<'_>, scope: u32) -> bool {
-        match scope {
-            DRAINED => true,
-            ROOT => false,
-            _ => !self.records[scope as usize - 1].is_open && graph.scopes.is_drained(scope),
+    /// Whether a scope has ended and everything in it is done. One whose record is another's by now is long drained.
+    fn is_drained(&self, graph: &Graph<'_>, of: ScopeUse) -> bool {
+        if of.scope == ROOT {
+            return false;
         }
+        let record = &self.records[of.scope as usize - 1];
+        record.serial != of.serial || !record.is_open && graph.scopes.is_drained(of.scope)
     }
 
     /// A record for a scope that is about to begin.
@@ -238,66 +223,32 @@ impl Builder {
                 self.records.push(Record::default());
                 return Ok(self.records.len() as u32);
             }
-            self.free_drained_records(graph);
+            // All records are in use: of open scopes, and of others that have ended.
+            let ended = || (1..).zip(&self.records).filter(|(_, record)| !record.is_open);
+            let drained = ended().map(|(scope, _)| scope).filter(|scope| graph.scopes.is_drained(*scope));
+            self.free_records.extend(drained);
             if self.free_records.is_empty() {
-                let ended = (1..).zip(&self.records).filter(|(_, record)| !record.is_open);
-                let oldest = ended.min_by_key(|(_, record)| record.serial);
+                let oldest = ended().min_by_key(|(_, record)| record.serial);
                 let (oldest, _) = oldest.expect("fewer scopes can be open than there are records");
                 wait(oldest)?;
             }
         }
     }
 
-    /// Makes the records of scopes that are drained free, wherever their tasks stand in a ring.
-    fn free_drained_records(&mut self, graph: &Graph<'_>) {
-        let mut ended = std::mem::take(&mut self.ended);
-        ended.retain(|scope| {
-            let drained = self.is_drained(graph, *scope);
-            if drained {
-                self.free_records.push(*scope);
-            }
-            !drained
-        });
-        self.ended = ended;
-        for ring in 0..RINGS {
-            for index in 0..self.rings[ring].segments.len() {
-                let scope = self.rings[ring].segments[index].scope;
-                if scope != DRAINED && self.is_drained(graph, scope) {
-                    self.rings[ring].segments[index].scope = DRAINED;
-                    self.leave_segment(scope);
-                }
-            }
-        }
-    }
-
-    /// One segment less names a scope that is drained.
-    fn leave_segment(&mut self, scope: u32) {
-        if scope != DRAINED {
-            let record = &mut self.records[scope as usize - 1];
-            record.segments -= 1;
-            if record.segments == 0 {
-                self.free_records.push(scope);
-            }
-        }
-    }
-
-    /// Gives a ring what its oldest tasks do not need any more; whether there was anything.
-    fn reclaim(&mut self, graph: &Graph<'_>, ring: usize) -> bool {
+    /// Gives a ring what its oldest tasks do not need any more.
+    fn reclaim(&mut self, graph: &Graph<'_>, ring: usize) {
         let before = self.rings[ring].oldest_local();
         while let Some(scope) = self.rings[ring].segments.front().map(|segment| segment.scope)
             && self.is_drained(graph, scope)
         {
             self.rings[ring].pop_segment();
-            self.leave_segment(scope);
         }
-        let come_back = self.rings[ring].oldest_local() - before;
-        self.come_back += come_back;
-        come_back != 0
+        self.come_back += self.rings[ring].oldest_local() - before;
     }
 
     /// The scope of a ring's oldest tasks, unless it is open. After [`Builder::reclaim`].
     fn oldest_if_ended(&self, ring: usize) -> Option<u32> {
-        let oldest = self.rings[ring].segments.front().map(|segment| segment.scope)?;
+        let oldest = self.rings[ring].segments.front()?.scope.scope;
         (oldest != ROOT && !self.records[oldest as usize - 1].is_open).then_some(oldest)
     }
 
@@ -311,12 +262,23 @@ impl Builder {
         wait: &AwaitScope<'_>,
         full: impl FnOnce((u64, u64)) -> (u32, String),
     ) -> Result<u64, GraphError> {
-        match self.rings[ring].take(resource, count) {
-            Some(place) => Ok(place),
-            None => self.take_later(graph, ring, (resource, count), wait, full),
+        let place = match self.rings[ring].take(resource, count) {
+            None => self.take_later(graph, ring, (resource, count), wait)?,
+            place => place,
+        };
+        if let Some(place) = place {
+            return Ok(place);
         }
+        let (code, text) = full(self.rings[ring].used(resource));
+        let holder = match self.rings[ring].segments.front() {
+            None => "",
+            Some(_) if self.ahead => ", and nothing comes back before the graph runs",
+            Some(_) => ", and what is in use belongs to a scope that is still open",
+        };
+        Err(GraphError { code, text: format!("ring {ring}: {text}{holder}") })
     }
 
+    /// Takes what had no room, once there is some; None where it would wait for itself.
     #[cold]
     fn take_later(
         &mut self,
@@ -324,25 +286,13 @@ impl Builder {
         ring: usize,
         (resource, count): (Resource, u64),
         wait: &AwaitScope<'_>,
-        full: impl FnOnce((u64, u64)) -> (u32, String),
-    ) -> Result<u64, GraphError> {
+    ) -> Result<Option<u64>, GraphError> {
         loop {
-            let reclaimed = self.reclaim(graph, ring);
+            self.reclaim(graph, ring);
             if let Some(place) = self.rings[ring].take(resource, count) {
-                return Ok(place);
+                return Ok(Some(place));
             }
-            if reclaimed {
-                continue;
-            }
-            let Some(ended) = self.oldest_if_ended(ring) else {
-                let (code, text) = full(self.rings[ring].used(resource));
-                let holder = match self.rings[ring].segments.front() {
-                    None => "",
-                    Some(_) if self.ahead => ", and nothing comes back before the graph runs",
-                    Some(_) => ", and what is in use belongs to a scope that is still open",
-                };
-                return Err(GraphError { code, text: format!("ring {ring}: {text}{holder}") });
-            };
+            let Some(ended) = self.oldest_if_ended(ring) else { return Ok(None) };
             wait(ended)?;
         }
     }
@@ -394,7 +344,7 @@ impl Builder {
             attrs,
             predicate,
             blocks,
-            scope,
+            scope: scope.scope,
         };
         let index = graph.slot_of(task);
         let slot = graph.tasks.slot(index);
@@ -414,11 +364,9 @@ impl Builder {
                 met += 1;
             }
         }
-        self.enter(scope)?;
-        self.scope_serials[index as usize] = self.open.last().map_or(ROOT_SERIAL, |open| open.serial);
-        if self.rings[ring].note_scope(scope) && scope != ROOT {
-            self.records[scope as usize - 1].segments += 1;
-        }
+        self.enter(scope.scope)?;
+        self.scope_serials[index as usize] = scope.serial;
+        self.rings[ring].note_scope(scope);
         // Before the task can complete: nobody may see more tasks completed than submitted.
         graph.set_submitted(ring, local.wrapping_add(1));
         let mut ready = None;
@@ -514,7 +462,7 @@ impl Builder {
             return Ok(());
         }
         let serial = self.scope_serials[graph.slot_of(owner) as usize];
-        let is_open = serial == ROOT_SERIAL || self.open.iter().any(|open| open.serial == serial);
+        let is_open = serial == ScopeUse::ROOT.serial || self.open.iter().any(|open| open.serial == serial);
         if is_there(&self.rings, owner) && is_open {
             return Ok(());
         }
@@ -530,7 +478,7 @@ impl Builder {
             if room >= REGIONS_SPARE {
                 return Ok(());
             }
-            (0..RINGS).for_each(|ring| _ = self.reclaim(graph, ring));
+            (0..RINGS).for_each(|ring| self.reclaim(graph, ring));
             let is_tight = room < REGIONS_TIGHT;
             if self.come_back >= SWEEP_TASKS || is_tight && self.come_back != 0 {
                 self.come_back = 0;

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use super::RingLimits;
+use super::scope::ROOT;
 
 /// What a ring hands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +24,18 @@ pub(super) enum Resource {
 
 const RESOURCES: usize = 4;
 
-/// The scope of a segment whose scope is known to be drained, so that the scope's record can be another's.
-pub(super) const DRAINED: u32 = u32::MAX;
+/// A scope, told apart from others that have had its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ScopeUse {
+    pub(super) scope: u32,
+    /// Later scopes have larger numbers.
+    pub(super) serial: u64,
+}
+
+impl ScopeUse {
+    /// The run's own.
+    pub(super) const ROOT: Self = Self { scope: ROOT, serial: 0 };
+}
 
 /// Places that are handed out in a circle. Positions only grow; what lies between the tail and the head is in use.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,7 +76,7 @@ impl Circle {
 /// A stretch of tasks of one scope.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
-    pub(super) scope: u32,
+    pub(super) scope: ScopeUse,
     /// The heads behind it.
     ends: [u64; RESOURCES],
 }
@@ -110,18 +121,12 @@ impl Ring {
         (circle.head - circle.tail, circle.size)
     }
 
-    /// The last submit was one of `scope`; whether that begins a segment.
-    pub(super) fn note_scope(&mut self, scope: u32) -> bool {
+    /// The last submit was one of `scope`.
+    pub(super) fn note_scope(&mut self, scope: ScopeUse) {
         let ends = self.circles.map(|circle| circle.head);
         match self.segments.back_mut() {
-            Some(last) if last.scope == scope => {
-                last.ends = ends;
-                false
-            }
-            _ => {
-                self.segments.push_back(Segment { scope, ends });
-                true
-            }
+            Some(last) if last.scope == scope => last.ends = ends,
+            _ => self.segments.push_back(Segment { scope, ends }),
         }
     }
 
@@ -165,12 +170,12 @@ mod tests {
         let submit = |ring: &mut Ring, scope| {
             let task = ring.take(Resource::Tasks, 1)?;
             ring.take(Resource::Heap, 512)?;
-            ring.note_scope(scope);
+            ring.note_scope(ScopeUse { scope, serial: scope.into() });
             Some(task)
         };
         assert_eq!([1, 1, 2, 2].map(|scope| submit(&mut ring, scope)), [0, 1, 2, 3].map(Some));
         assert_eq!(submit(&mut ring, 3), None);
-        assert_eq!(ring.segments.iter().map(|segment| segment.scope).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(ring.segments.iter().map(|segment| segment.scope.scope).collect::<Vec<_>>(), [1, 2]);
         ring.pop_segment();
         assert_eq!((ring.oldest_local(), ring.next_local()), (2, 4));
         assert_eq!(ring.used(Resource::Heap), (1024, 2048));

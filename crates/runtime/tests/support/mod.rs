@@ -175,6 +175,16 @@ void kernel_entry(const SimplerKernelArgs *args) {
 }
 "#;
 
+/// Takes as many milliseconds as its first scalar says.
+pub(crate) const SLEEP_KERNEL: &str = r#"
+#include <simpler/kernel.h>
+#include <time.h>
+void kernel_entry(const SimplerKernelArgs *args) {
+    struct timespec t = {0, (long)args->scalars[0] * 1000000};
+    while (nanosleep(&t, &t)) { }
+}
+"#;
+
 /// A platform as the runtime takes it.
 pub(crate) fn npu() -> Arc<SimNpu> {
     SimNpu::new(Profile::a2a3sim(), SimOptions::default()).unwrap()
