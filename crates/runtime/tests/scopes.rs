@@ -159,6 +159,16 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *a, SimplerRun *r, c
             api->scope_end(run);
         }
         return 0;
+    case 14: { /* A task, so many empty scopes, and one that needs the place of the task. */
+        SimplerTask none = task_of(0, 0);
+        api->scope_begin(run);
+        if (api->submit_dummy_task(run, &none) < 0) return 1;
+        api->scope_end(run);
+        for (uint64_t i = 0; i < count; i++) if (api->scope_begin(run) != 0 || api->scope_end(run) != 0) return 2;
+        api->scope_begin(run);
+        for (int i = 0; i < 8; i++) if (api->submit_dummy_task(run, &none) < 0) return 3;
+        return api->scope_end(run);
+    }
     case 13: { /* An output is looked at outside its scope. */
         api->scope_begin(run);
         SimplerTensor y = fresh(256);
@@ -372,6 +382,12 @@ fn a_task_that_has_come_back_is_done() {
 #[test]
 fn there_may_be_more_scopes_than_records_if_they_end() {
     assert_eq!(call(&tight(TIGHT), 7, 6000).unwrap().0, stepped(2000));
+}
+
+#[test]
+fn a_scope_that_has_an_earlier_ones_record_does_not_hold_that_ones_tasks() {
+    // All 4096 records are used once and handed out again from the last to the first, which the last scope gets.
+    call(&tight(TIGHT), 14, 2 * 4095).unwrap();
 }
 
 #[test]
