@@ -76,8 +76,7 @@ impl Kernel {
             scalars: scalars.as_ptr(),
             tensor_count: tensors.len() as u32,
             scalar_count: scalars.len() as u32,
-            block_index: 0,
-            block_count: 1,
+            ..SimplerKernelArgs::NONE
         };
         // SAFETY: the tests give each kernel the tensors that its source asks for, over live memory.
         unsafe { (self.entry)(&raw const args) };

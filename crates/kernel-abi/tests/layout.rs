@@ -31,8 +31,15 @@ fn facts() -> Vec<(String, u64)> {
     });
     layout!(SimplerKernelArgs {
         tensors as tensors, scalars as scalars, tensor_count as tensor_count, scalar_count as scalar_count,
-        block_index as block_index, block_count as block_count,
+        block_index as block_index, block_count as block_count, completions as completions,
+        copy_engine as copy_engine,
     });
+    layout!(SimplerCompletion { addr as addr, value as value, kind as kind });
+    layout!(SimplerCompletions { count as count, reserved as reserved, entries as entries });
+    layout!(SimplerCopy {
+        dst as dst, src as src, bytes as bytes, state as state, reserved as reserved,
+    });
+    layout!(SimplerCopyEngine { submitted as submitted, reserved as reserved, copies as copies });
     layout!(SimplerTaskArg { tensor as tensor, arg_use as use });
     layout!(SimplerTask {
         struct_size as struct_size, aic as aic, aiv0 as aiv0, aiv1 as aiv1, args as args, scalars as scalars,
@@ -57,6 +64,15 @@ fn facts() -> Vec<(String, u64)> {
     for (name, value) in [
         ("SIMPLER_TENSOR_DIMS_MAX", TENSOR_DIMS_MAX as u64),
         ("SIMPLER_NO_TASK", NO_TASK),
+        ("SIMPLER_COMPLETIONS_MAX", COMPLETIONS_MAX as u64),
+        ("SIMPLER_COMPLETION_COUNTER", u64::from(COMPLETION_COUNTER)),
+        ("SIMPLER_COMPLETION_COPY", u64::from(COMPLETION_COPY)),
+        ("SIMPLER_COPIES_MAX", COPIES_MAX as u64),
+        ("SIMPLER_COPY_FREE", u64::from(COPY_FREE)),
+        ("SIMPLER_COPY_CLAIMED", u64::from(COPY_CLAIMED)),
+        ("SIMPLER_COPY_SUBMITTED", u64::from(COPY_SUBMITTED)),
+        ("SIMPLER_COPY_DONE", u64::from(COPY_DONE)),
+        ("SIMPLER_COPY_FAILED", u64::from(COPY_FAILED)),
         ("SIMPLER_F32", DType::F32 as u64),
         ("SIMPLER_F16", DType::F16 as u64),
         ("SIMPLER_I32", DType::I32 as u64),

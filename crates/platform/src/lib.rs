@@ -143,6 +143,12 @@ pub trait Platform: Send + Sync {
         let _ = addr;
         None
     }
+    /// Makes the copy engine's workspace ([`SimplerCopyEngine`](simpler_kernel_abi::SimplerCopyEngine)) and starts the
+    /// engine, once; the same address every time. A launch begins with no copy in it and ends when all have. Refused by
+    /// a device that has no such engine.
+    fn copy_engine(&self) -> Result<DeviceAddr, PlatformError> {
+        Err(PlatformError::Launch("the device has no copy engine".to_owned()))
+    }
     /// The free-running device counter that AICPU threads see ([`Aicpu::cycles`]), read from the host; None where the
     /// host cannot. What passes between the call and its return is the reader's to measure.
     fn counter(&self) -> Option<u64>;

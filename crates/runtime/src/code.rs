@@ -22,6 +22,12 @@ pub const SCOPES_TOO_DEEP: u32 = 10;
 pub const REGIONS_FULL: u32 = 11;
 /// No progress for the length of the timeout; the sub-class says of what kind.
 pub const SCHEDULER_TIMEOUT: u32 = 100;
+/// A kernel waits for something that cannot come: no such word, no such kind, or a copy that the engine refused.
+pub const ASYNC_COMPLETION: u32 = 101;
+/// More kernels of one scheduler's cores have left work to others than it can wait for.
+pub const ASYNC_WAITS_FULL: u32 = 102;
+/// A kernel waits for more than it can say.
+pub const ASYNC_REGISTRATION: u32 = 103;
 
 /// The status of a run that was refused before it began.
 pub const REFUSED: i32 = -1;

@@ -5,6 +5,8 @@ use simpler_device_phase::{PHASES, Phase, TASK_SLOTS, TaskSlot};
 /// The names of a run's spans.
 #[derive(Debug)]
 pub struct SpanNames {
+    /// What is built before the first run, apart from any.
+    pub prewarm_build: &'static str,
     /// The whole run.
     pub root: &'static str,
     /// Binding the callable and its arguments.
@@ -45,8 +47,9 @@ macro_rules! span_names {
     (@slots $root:literal, $($slot:literal)*) => {
         [$(concat!($root, ".runner_run.device_wall.task_slot_", $slot)),*]
     };
-    ($root:literal) => {
+    ($root:literal, $prewarm:literal) => {
         SpanNames {
+            prewarm_build: concat!($prewarm, ".build"),
             root: $root,
             bind: concat!($root, ".bind"),
             bind_args: concat!($root, ".bind.args"),
@@ -74,7 +77,7 @@ macro_rules! span_names {
 }
 
 /// The specification's names, under `simpler_run`.
-pub static SIMPLER_RUN: SpanNames = span_names!("simpler_run");
+pub static SIMPLER_RUN: SpanNames = span_names!("simpler_run", "simpler_prewarm");
 
 #[cfg(test)]
 mod tests {

@@ -386,6 +386,7 @@ impl Run<'_> {
             layout,
             arena: arena.0,
             phase_buffer: self.slot.phases_at(runtime, self.device_spans)?.0,
+            copy_engine: runtime.copy_engine.map_or(0, |addr| addr.0),
             swimlane: track,
             tensors,
             scalars: std::mem::take(&mut self.scalars),

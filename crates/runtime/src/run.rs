@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use simpler_host_log::Invocation;
 use simpler_kernel_abi::{ArgUse, SimplerTensor};
 use simpler_platform::{DeviceAddr, Platform, PlatformError};
 use simpler_swimlane::PhaseNames;
@@ -59,6 +60,9 @@ pub struct RuntimeConfig {
     /// How many runs may have begun at a time, 1 to [`PIPELINE_DEPTH_MAX`]. Each has an arena and a staging buffer of
     /// its own.
     pub pipeline_depth: usize,
+    /// Whether kernels can leave copies to the device's copy engine (`enable_sdma`): its workspace is made with the
+    /// runtime.
+    pub sdma: bool,
 }
 
 impl Default for RuntimeConfig {
@@ -69,6 +73,7 @@ impl Default for RuntimeConfig {
             names: &SIMPLER_RUN,
             scheduler_timeout: SCHEDULER_TIMEOUT,
             pipeline_depth: 1,
+            sdma: false,
         }
     }
 }
@@ -154,6 +159,8 @@ pub struct ChipRuntime {
     pub(crate) timeout: Duration,
     pub(crate) layout: ArenaLayout,
     pub(crate) executor: Arc<Executor>,
+    /// The copy engine's workspace, where there is one.
+    pub(crate) copy_engine: Option<DeviceAddr>,
     device_spans: AtomicBool,
     callables: Mutex<Vec<Registration>>,
     /// What a run has from its binding to its end.
@@ -169,7 +176,8 @@ impl ChipRuntime {
     ///
     /// # Errors
     /// Code −5 when the limits make no arena, the pipeline is too deep, or the platform's AICPU threads no schedulers
-    /// (and, where the graph is built on the device, no orchestrator) or too few for its clusters.
+    /// (and, where the graph is built on the device, no orchestrator) or too few for its clusters. Code −1 when it has no
+    /// copy engine and one is asked for.
     pub fn new(platform: Arc<dyn Platform>, config: RuntimeConfig) -> Result<Self, RunError> {
         let threads = platform.profile().aicpu_logical;
         let schedulers = schedulers(config.graph_runtime, threads);
@@ -186,6 +194,7 @@ impl ChipRuntime {
         let limits = ring_sizes::over(&ring_sizes::from_env(|name| std::env::var_os(name))?, &config.limits);
         let layout = ArenaLayout::new(limits, platform.profile().cores())?;
         let timeout = std::env::var_os(SCHEDULER_TIMEOUT_ENV);
+        let copy_engine = if config.sdma { Some(platform.copy_engine()?) } else { None };
         Ok(Self {
             platform,
             graph_runtime: config.graph_runtime,
@@ -193,6 +202,7 @@ impl ChipRuntime {
             timeout: timeout_from_env(timeout.as_deref()).unwrap_or(config.scheduler_timeout),
             layout,
             executor: Arc::default(),
+            copy_engine,
             device_spans: AtomicBool::new(true),
             callables: Mutex::default(),
             slots: (0..depth).map(|_| Claimable::default()).collect(),
@@ -208,6 +218,20 @@ impl ChipRuntime {
         }
         let limits = ring_sizes::over(rings, self.layout.limits());
         Ok(ArenaLayout::new(limits, self.platform.profile().cores())?)
+    }
+
+    /// Builds and uploads what the first runs would, with the ring sizes that they will choose (`prewarm_config`): the
+    /// arena of each slot, and the phase buffer. One span, apart from any run's. Waits for runs that have begun.
+    ///
+    /// # Errors
+    /// Code −5 when the sizes make no arena, −1 when the device refuses the memory, or a run of this thread has begun.
+    pub fn prewarm(&self, config: &CallConfig) -> Result<(), RunError> {
+        let layout = self.layout_with(&config.rings)?;
+        let _root = Invocation::begin(self.names.prewarm_build, 0);
+        for slot in &self.slots {
+            slot.claim(IfBusy::Wait, "a slot")?.prewarm(self, &layout)?;
+        }
+        Ok(())
     }
 
     /// Turns the device spans of later runs on or off, apart from the host's: on unless told otherwise, and off in any

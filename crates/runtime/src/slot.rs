@@ -197,6 +197,13 @@ impl Slot {
         Ok(addr)
     }
 
+    /// Makes what the first run would make: the arena, and where its threads stamp.
+    pub(crate) fn prewarm(&mut self, runtime: &ChipRuntime, layout: &ArenaLayout) -> Result<(), RunError> {
+        self.bind_prebuilt(runtime, layout)?;
+        self.phase_buffer(runtime)?;
+        Ok(())
+    }
+
     /// What the host did of the last graph that it built, where that was recorded.
     pub(crate) fn host_orchestration(&self) -> Option<&HostOrchestration> {
         self.host_graph.as_ref()?.recorded()

@@ -15,7 +15,7 @@ use simpler_device_phase::PhaseBufferLayout;
 use simpler_host_log::Threshold;
 use simpler_kernel_abi::{ArgUse, CoreKind};
 use simpler_platform::{AicpuProgram, DeviceAddr, Launched, Platform, PlatformError, Profile};
-use simpler_runtime::{ChipRuntime, RunArgs, RuntimeConfig};
+use simpler_runtime::{CallConfig, ChipRuntime, RunArgs, RuntimeConfig};
 use support::*;
 
 struct Counting;
@@ -148,6 +148,22 @@ fn a_warm_run_moves_its_arguments_and_allocates_nothing_per_task() {
     run(500);
     assert_eq!(meter.take(), (0, [0, 0, 0, 2, 0], [0, 0, 0, 1, 0]));
     assert_eq!(meter.counter_readings.load(Ordering::Relaxed), 0);
+
+    // What a chip has made ahead its first run does not.
+    simpler_host_log::set_threshold(Threshold::TIMING);
+    let config = RuntimeConfig { limits: small(), pipeline_depth: 2, ..RuntimeConfig::default() };
+    let prewarmed = ChipRuntime::new(meter.clone(), config).unwrap();
+    let id = prewarmed.register(&image("row", ROW, &[("add", CoreKind::Aiv, ADD_KERNEL)])).unwrap();
+    meter.take();
+    prewarmed.prewarm(&CallConfig::default()).unwrap();
+    assert_eq!(meter.take(), (4, [0, 0, 0, 0, 2], [0; 5]));
+    let (mut z, mut w) = (vec![1.0; 4], vec![0.0; 4]);
+    let tensors = vec![host(&mut z, ArgUse::Input), host(&mut w, ArgUse::InOut)];
+    support::run(&prewarmed, id, &RunArgs { tensors, scalars: vec![10], ..RunArgs::default() }).unwrap();
+    assert_eq!(meter.take(), (1, [1, 0, 0, 2, 0], [0, 1, 0, 1, 0]));
+    let mut spans = log::spans(directory.path());
+    spans.retain(|span| span.name == "simpler_prewarm.build");
+    assert!(matches!(&spans[..], [span] if span.depth == 0 && span.hid == "0"), "{spans:?}");
 
     let few: usize = (0..5).map(|_| run(10)).max().unwrap();
     let many: usize = (0..5).map(|_| run(500)).min().unwrap();

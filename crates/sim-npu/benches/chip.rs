@@ -50,14 +50,7 @@ unsafe extern "C" fn work(_: *const SimplerKernelArgs) {
 }
 
 fn payloads(kernel: unsafe extern "C" fn(*const SimplerKernelArgs)) -> [DispatchPayload; 2] {
-    let args = SimplerKernelArgs {
-        tensors: std::ptr::null(),
-        scalars: std::ptr::null(),
-        tensor_count: 0,
-        scalar_count: 0,
-        block_index: 0,
-        block_count: 1,
-    };
+    let args = SimplerKernelArgs::NONE;
     [DispatchPayload { kernel: (kernel as *const ()).expose_provenance() as u64, args, record: 0 }; 2]
 }
 

@@ -10,6 +10,7 @@
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use simpler_platform::{Cond, CondState, DispatchPayload};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use simpler_swimlane::AicoreTask;
 
 use crate::board::{Apart, Board, Claim, Lane};
 use crate::clock::Counter;
+use crate::copy_engine::CopyEngine;
 use crate::kernels::kernel_entry;
 
 /// COND holds the state below and the dispatch above.
@@ -62,6 +64,8 @@ pub(crate) struct Cores {
     /// One per surviving AICPU thread, and one that wakes nobody.
     aicpu_bells: Box<[Apart<EventCount>]>,
     nobody: EventCount,
+    /// What kernels may leave copies to, once it was asked for.
+    copy_engine: OnceLock<Arc<CopyEngine>>,
     /// A core was told to run what it cannot run.
     faulted: AtomicBool,
     stopping: AtomicBool,
@@ -82,6 +86,7 @@ impl Cores {
             bells: Default::default(),
             aicpu_bells: (0..aicpu_threads).map(|_| Apart::default()).collect(),
             nobody: EventCount::new(),
+            copy_engine: OnceLock::new(),
             faulted: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         }
@@ -98,15 +103,33 @@ impl Cores {
             core.owner.store(NO_OWNER, Ordering::Relaxed);
         }
         self.faulted.store(false, Ordering::Relaxed);
+        if let Some(engine) = self.copy_engine.get() {
+            engine.reset();
+        }
     }
 
-    /// Waits until no core is rung or in a kernel. Nothing may ring cores meanwhile.
+    /// The copy engine, if it was asked for.
+    pub(crate) fn copy_engine(&self) -> &OnceLock<Arc<CopyEngine>> {
+        &self.copy_engine
+    }
+
+    /// Rings every AICPU thread.
+    pub(crate) fn ring_aicpu(&self) {
+        self.aicpu_bells.iter().for_each(|bell| bell.0.notify_one());
+    }
+
+    /// Waits until no core is rung or in a kernel, and no copy under way. Nothing may ring cores meanwhile.
     pub(crate) fn wait_until_quiet(&self) {
         // A core lets go of its last task right after its FIN, so this is hardly ever a wait, and not worth a bell at
         // the end of every task. If the core's thread has lost its CPU in between, a yield gives it one. Only after
         // an error exit may a kernel still be running; its end is noticed at the end of a park slice.
         let mut relax = Relax::yielding_for(LET_GO_TIME);
         while !self.board.is_quiet() {
+            relax.wait(&self.nobody, self.nobody.epoch());
+        }
+        // Of a run that ended well nobody waits for a copy any more.
+        let mut relax = Relax::new();
+        while self.copy_engine.get().is_some_and(|engine| !engine.is_quiet()) {
             relax.wait(&self.nobody, self.nobody.epoch());
         }
     }
@@ -163,6 +186,9 @@ impl Cores {
             let runs = dispatch != 0 && dispatch != last;
             if runs {
                 self.run(core, dispatch);
+                if let Some(engine) = self.copy_engine.get() {
+                    engine.look();
+                }
             }
             // ORDERING: Relaxed: stored before the register was written, which was acquired.
             let owner = core.owner.load(Ordering::Relaxed);

@@ -15,6 +15,8 @@
 //! other would starve each other on so few: the first dispatch of such a kernel starts a thread for each core besides,
 //! which runs nothing else.
 //!
+//! A copy engine is one more thread, started when it is first asked for (`copy_engine`).
+//!
 //! The device counter is another clock than the host's, with an offset and a rate error of its own (`clock`).
 //!
 //! Registers are atomics with a release publish and an acquire poll (`cores`); a launch ends when every
@@ -26,6 +28,7 @@
 
 mod board;
 mod clock;
+mod copy_engine;
 mod cores;
 mod kernels;
 mod launch;
@@ -42,6 +45,7 @@ pub use simpler_platform::Profile;
 
 use crate::board::CORES_MAX;
 use crate::clock::Counter;
+use crate::copy_engine::CopyEngine;
 use crate::kernels::Kernels;
 use crate::launch::Chip;
 use crate::memory::Memory;
@@ -63,7 +67,7 @@ pub struct SimOptions {
 // FORK: a child has none of the chip's threads; it may neither use nor drop a chip that it inherited.
 pub struct SimNpu {
     chip: Arc<Chip>,
-    memory: Memory,
+    memory: Arc<Memory>,
     kernels: Kernels,
     /// Joined before memory and kernels go: a program may use them until then.
     pool: Pool,
@@ -97,7 +101,7 @@ impl SimNpu {
         ));
         let pool = Pool::start(&chip, core_threads)
             .map_err(|error| PlatformError::Launch(format!("cannot start a thread: {error}")))?;
-        Ok(Arc::new(Self { chip, memory: Memory::default(), kernels: Kernels::default(), pool }))
+        Ok(Arc::new(Self { chip, memory: Arc::default(), kernels: Kernels::default(), pool }))
     }
 
     /// Threads that advance the cores.
@@ -109,6 +113,9 @@ impl SimNpu {
 impl Drop for SimNpu {
     fn drop(&mut self) {
         self.pool.stop(&self.chip);
+        if let Some(engine) = self.chip.cores().copy_engine().get() {
+            engine.stop();
+        }
     }
 }
 
@@ -139,6 +146,20 @@ impl Platform for SimNpu {
 
     fn host_view(&self, addr: DeviceAddr) -> Option<*mut u8> {
         Some(std::ptr::with_exposed_provenance_mut(addr.0 as usize))
+    }
+
+    fn copy_engine(&self) -> Result<DeviceAddr, PlatformError> {
+        let engine = self.chip.cores().copy_engine();
+        if let Some(engine) = engine.get() {
+            return Ok(engine.address());
+        }
+        let started = CopyEngine::start(&self.memory, &self.chip)?;
+        // Another thread may have been quicker; then ours goes again.
+        if let Err(late) = engine.set(Arc::clone(&started)) {
+            late.stop();
+            self.memory.release(late.address())?;
+        }
+        Ok(engine.get().map_or(started.address(), |engine| engine.address()))
     }
 
     fn counter(&self) -> Option<u64> {

@@ -98,6 +98,33 @@ impl Memory {
         })
     }
 
+    /// Copies between two ranges that do not overlap. By the copy engine: kernels may use the rest of the allocations
+    /// meanwhile, and the ranges are its own until it says that it is done.
+    pub(crate) fn copy_inside(
+        &self,
+        dst: DeviceAddr,
+        src: DeviceAddr,
+        bytes: u64,
+    ) -> Result<(), PlatformError> {
+        let bytes =
+            usize::try_from(bytes).map_err(|_| PlatformError::BadRange { addr: dst.0, bytes: usize::MAX })?;
+        let overlap = dst.0.abs_diff(src.0) < bytes as u64;
+        if overlap {
+            return Err(PlatformError::BadRange { addr: dst.0, bytes });
+        }
+        // Shared, so that a long copy does not keep the host from its own.
+        let mappings = self.mappings.read().unwrap_or_else(PoisonError::into_inner);
+        let mut from = None;
+        with_range(&mappings, src, bytes, |device| from = Some(device))?;
+        with_range(&mappings, dst, bytes, |device| {
+            if let Some(from) = from {
+                // SAFETY: both have `bytes` bytes inside mappings that nobody frees as long as the lock is held, and
+                // they do not overlap.
+                unsafe { device.copy_from_nonoverlapping(from, bytes) };
+            }
+        })
+    }
+
     pub(crate) fn copy_out(&self, dst: &mut [u8], src: DeviceAddr) -> Result<(), PlatformError> {
         let bytes = dst.len();
         let mappings = self.mappings.read().unwrap_or_else(PoisonError::into_inner);

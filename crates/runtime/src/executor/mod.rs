@@ -12,6 +12,7 @@
 //! Every thread that another one waits for holds a guard whose drop releases the waiters, so an error, or a panic,
 //! on any path ends the run instead of hanging it.
 
+mod deferred;
 mod orchestrator;
 mod scheduler;
 mod watchdog;
@@ -81,6 +82,8 @@ pub(crate) struct RunProgram {
     pub(crate) arena: u64,
     /// Device address of the phase buffer, or 0.
     pub(crate) phase_buffer: u64,
+    /// Device address of the copy engine's workspace, or 0.
+    pub(crate) copy_engine: u64,
     /// Where variable phases are recorded, if they are.
     pub(crate) swimlane: Option<RunTrack>,
     pub(crate) tensors: Vec<SimplerTensor>,
@@ -181,6 +184,15 @@ impl Thread<'_> {
 
     fn cycles(&self) -> u64 {
         self.aicpu.cycles()
+    }
+
+    /// Rings the threads of a set, by bit, but not this one.
+    fn ring(&self, threads: u32) {
+        let mut left = threads & !(1 << self.index);
+        while left != 0 {
+            self.aicpu.event(left.trailing_zeros() as usize).notify_one();
+            left &= left - 1;
+        }
     }
 
     fn ring_others(&self) {
@@ -403,6 +415,7 @@ mod tests {
                 layout: self.layout,
                 arena: self.memory as u64,
                 phase_buffer: 0,
+                copy_engine: 0,
                 swimlane: None,
                 tensors: Vec::new(),
                 scalars: Vec::new(),

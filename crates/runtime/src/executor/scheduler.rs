@@ -10,17 +10,19 @@ use std::sync::atomic::Ordering;
 
 use simpler_device_phase::{Phase, TaskAttrs, cycles_to_ns};
 use simpler_host_log::{log_error, log_timing};
+use simpler_kernel_abi::{SimplerCompletions, SimplerKernelArgs};
 use simpler_platform::{CondState, DispatchPayload};
 use simpler_relax::{Deadline, Relax};
 use simpler_swimlane::{AicoreTask, AicpuTask, SchedKind, SchedPhase, Writer};
 
+use super::deferred::{DEFERRED_MAX, Part};
 use super::watchdog::{self, Watchdog};
 use super::{SCHED_PROFILING, Thread};
 use crate::code;
 use crate::graph::arena::{Graph, TOGETHER};
 use crate::graph::fan::{PLACES, TaskWork};
 use crate::graph::gathering::Round;
-use crate::graph::{SHAPES, Shape};
+use crate::graph::{GraphError, SHAPES, Shape};
 use crate::orchestration::CORES_PER_CLUSTER;
 
 /// Clusters of one scheduler: their cores are bits of one word. More than an a5 has (RUNTIME §1.5).
@@ -46,6 +48,11 @@ pub(super) fn prepare_cores(graph: &Graph<'_>) {
     for core in 0..graph.cores() {
         // ORDERING: Relaxed: published by the gate that the leader opens.
         graph.running_on(core).store(0, Ordering::Relaxed);
+        for payload in 0..2 {
+            // SAFETY: in the arena; no core is attached yet, so nobody else knows it. A run that failed may have left
+            // something.
+            unsafe { (*graph.completions(core, payload)).count = 0 };
+        }
     }
 }
 
@@ -92,6 +99,8 @@ pub(super) struct Scheduler<'a> {
     told_idle: [bool; SHAPES.len()],
     /// First cores and blocks that are held for the task that gathers.
     held: Vec<(usize, u32)>,
+    /// Parts whose kernels have returned, and which wait for what those have left to others.
+    deferred: Vec<Part>,
     /// Tasks without kernels that wait for nothing any more.
     dummies: Vec<u32>,
     /// One a core where tasks are recorded, else none.
@@ -101,6 +110,8 @@ pub(super) struct Scheduler<'a> {
     /// Rounds of the loop, and tasks dispatched; counted for profiling and for phases only.
     loops: u64,
     scheduled: u64,
+    /// Why this thread has failed the run, if it has.
+    status: i32,
 }
 
 impl<'a> Scheduler<'a> {
@@ -117,11 +128,13 @@ impl<'a> Scheduler<'a> {
             reserved: 0,
             told_idle: [false; SHAPES.len()],
             held: Vec::new(),
+            deferred: Vec::new(),
             dummies: Vec::new(),
             tracks: Vec::new(),
             phase_track: None,
             loops: 0,
             scheduled: 0,
+            status: 0,
         };
         // SAFETY: this thread's own pool, of which it makes one writer.
         scheduler.phase_track = thread.track.and_then(|track| unsafe { track.thread_writer() });
@@ -199,7 +212,7 @@ impl<'a> Scheduler<'a> {
         loop {
             let seen = event.epoch();
             if self.graph.is_fatal() {
-                return 0;
+                return self.status;
             }
             if self.turn() {
                 relax.reset();
@@ -213,7 +226,8 @@ impl<'a> Scheduler<'a> {
             if watchdog.has_expired(&self.graph) {
                 return self.time_out();
             }
-            let wait = if self.running == 0 && index != 0 { &mut idle } else { &mut relax };
+            let expects = self.running != 0 || !self.deferred.is_empty() || index == 0;
+            let wait = if expects { &mut relax } else { &mut idle };
             wait.wait(event, seen);
         }
     }
@@ -226,14 +240,20 @@ impl<'a> Scheduler<'a> {
             self.tell_idle(true);
         }
         let began = self.phase_ended(began, SchedKind::Complete, completed, Pops::default());
+        let arrived = self.poll_deferred();
+        let began = self.phase_ended(began, SchedKind::AsyncPoll, arrived, Pops::default());
+        if completed != 0 || arrived != 0 {
+            // What they wait for may have come by what was completed here.
+            self.thread.ring(self.graph.deferring());
+        }
         let gathered = self.gather();
         let began = self.phase_ended(began, SchedKind::Drain, gathered, Pops::default());
-        let pops = self.dispatch_ready(completed != 0 || gathered != 0);
+        let pops = self.dispatch_ready(completed != 0 || arrived != 0 || gathered != 0);
         self.phase_ended(began, SchedKind::Dispatch, pops.hits, pops);
         if SCHED_PROFILING || self.phase_track.is_some() {
             self.loops += 1;
         }
-        completed != 0 || gathered != 0 || pops.hits != 0
+        completed != 0 || arrived != 0 || gathered != 0 || pops.hits != 0
     }
 
     /// The start of a phase, and the lengths of the ready queues at it; None where phases are not recorded.
@@ -335,9 +355,78 @@ impl<'a> Scheduler<'a> {
         graph.running_on(core).store(0, Ordering::Relaxed);
         self.running &= !(1 << own);
         self.idle |= 1 << own;
-        if !shares || graph.tasks.slot(task).finish_part() {
+        let said = graph.completions(core, (sequence & 1) as usize);
+        // SAFETY: in the arena, and written by the kernel only, which has returned.
+        if unsafe { (*said).count } != 0 {
+            return self.defer(task, shares, said);
+        }
+        self.finish_part(task, shares);
+    }
+
+    /// A part of a task is done: its kernel has returned, and all that it has left to others has come.
+    fn finish_part(&mut self, task: u32, shares: bool) {
+        if !shares || self.graph.tasks.slot(task).finish_part() {
             self.finish_task(task);
         }
+    }
+
+    /// Keeps a part of which the kernel has left something to others.
+    #[cold]
+    fn defer(&mut self, task: u32, shares: bool, said: *mut SimplerCompletions) {
+        // SAFETY: in the arena, and this thread's own between the kernel's return and the next dispatch to its core.
+        let said = std::mem::take(unsafe { &mut *said });
+        let engine = std::ptr::with_exposed_provenance(self.thread.run.copy_engine as usize);
+        match Part::of(task, shares, &said, engine) {
+            Ok(None) => self.finish_part(task, shares),
+            Ok(Some(_)) if self.deferred.len() == DEFERRED_MAX => {
+                let text = format!("{DEFERRED_MAX} kernels of one scheduler's cores wait already");
+                self.fail_task(task, GraphError { code: code::ASYNC_WAITS_FULL, text });
+            }
+            Ok(Some(part)) => {
+                if self.deferred.is_empty() {
+                    self.graph.set_deferring(self.thread.index, true);
+                }
+                self.deferred.push(part);
+            }
+            Err(error) => self.fail_task(task, error),
+        }
+    }
+
+    /// Finishes the parts for which everything has come; how many.
+    fn poll_deferred(&mut self) -> u32 {
+        if self.deferred.is_empty() {
+            return 0;
+        }
+        let (mut at, mut arrived) = (0, 0);
+        while let Some(part) = self.deferred.get_mut(at) {
+            match part.is_done() {
+                Ok(false) => at += 1,
+                Ok(true) => {
+                    let Part { task, shares, .. } = self.deferred.swap_remove(at);
+                    arrived += 1;
+                    self.finish_part(task, shares);
+                }
+                Err(error) => {
+                    let task = self.deferred.swap_remove(at).task;
+                    self.fail_task(task, error);
+                    return arrived;
+                }
+            }
+        }
+        if self.deferred.is_empty() {
+            self.graph.set_deferring(self.thread.index, false);
+        }
+        arrived
+    }
+
+    /// Fails the run because of what a kernel of a task wants.
+    fn fail_task(&mut self, task: u32, error: GraphError) {
+        let GraphError { code, text } = error;
+        let named = watchdog::name_task(self.thread.run, &self.graph, task);
+        self.graph.control().scheduler_error.set(code, 0, &format!("{named}: {text}"));
+        self.graph.set_fatal();
+        self.status = -(code as i32);
+        self.thread.ring_others();
     }
 
     /// Completes a task that has finished, and those without kernels that waited for nothing else.
@@ -586,8 +675,14 @@ impl<'a> Scheduler<'a> {
             aicore.reserve(AicoreTask { token, reg_task_id, ..AicoreTask::default() })
         });
         let record = record.map_or(0, |record| record.expose_provenance() as u64);
-        let payload = DispatchPayload { kernel, args: self.graph.kernel_args(work, block), record };
-        let target = core.payloads.cast::<DispatchPayload>().wrapping_add((core.sequence & 1) as usize);
+        let parity = (core.sequence & 1) as usize;
+        let args = SimplerKernelArgs {
+            completions: self.graph.completions(core.core, parity),
+            copy_engine: std::ptr::with_exposed_provenance_mut(self.thread.run.copy_engine as usize),
+            ..self.graph.kernel_args(work, block)
+        };
+        let payload = DispatchPayload { kernel, args, record };
+        let target = core.payloads.cast::<DispatchPayload>().wrapping_add(parity);
         // SAFETY: one of the two payloads of a core that this thread owns; the core is idle, so it reads neither
         // until the write of DATA_MAIN_BASE below.
         unsafe { target.write(payload) };

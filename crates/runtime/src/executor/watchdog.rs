@@ -53,6 +53,19 @@ pub(super) fn diagnose(run: &RunProgram, graph: &Graph<'_>) -> (Stall, String) {
         return (Stall::Running, tasks.text);
     }
     let ready = graph.ready.iter().filter(|queue| !queue.is_empty()).count();
+    if ready == 0 {
+        // One that waits for nothing, and is not done, in no queue and on no core: its kernels have left something to
+        // others.
+        for task in graph.slots_in_use() {
+            let slot = graph.tasks.slot(task);
+            if slot.waiting_for() == 0 && !graph.tasks.is_complete(task) {
+                tasks.name(run, graph, task, " waits for what its kernels have left to others");
+            }
+        }
+        if tasks.named != 0 {
+            return (Stall::Running, tasks.text);
+        }
+    }
     for task in graph.slots_in_use() {
         let waiting_for = graph.tasks.slot(task).waiting_for();
         if waiting_for != 0 {
@@ -75,6 +88,13 @@ pub(super) fn name_running(
 ) -> String {
     let mut tasks = Tasks { text: String::new(), named: 0 };
     running.for_each(|(core, task)| tasks.name(run, graph, task, &format!(" on core {core}")));
+    tasks.text
+}
+
+/// A task by its number and its kernels.
+pub(super) fn name_task(run: &RunProgram, graph: &Graph<'_>, task: u32) -> String {
+    let mut tasks = Tasks { text: String::new(), named: 0 };
+    tasks.name(run, graph, task, "");
     tasks.text
 }
 

@@ -14,7 +14,7 @@ use std::mem::{align_of, offset_of, size_of};
 use std::ops::Range;
 
 use simpler_device_phase::TaskAttrs;
-use simpler_kernel_abi::{SimplerKernelArgs, SimplerTensor};
+use simpler_kernel_abi::{SimplerCompletions, SimplerKernelArgs, SimplerTensor};
 use simpler_platform::DispatchPayload;
 
 use super::fan::{Edge, TaskSlot, TaskWork, Tasks};
@@ -140,6 +140,8 @@ pub struct Control {
     awaited: Padded,
     /// Per shape, the set of schedulers that have idle cores for it.
     idle: [Padded; SHAPES.len()],
+    /// The set of schedulers that wait for what kernels have left to others.
+    deferring: Padded,
     /// The task that gathers cores so that all its blocks start together.
     pub(crate) gathering: Gathering,
     /// The orchestrator's error.
@@ -208,6 +210,8 @@ struct RingPlace {
 #[derive(Debug)]
 pub struct CoreRecord {
     payloads: [DispatchPayload; 2],
+    /// What the kernels of the two payloads leave to others; nothing, but from a kernel to its completion.
+    completions: [SimplerCompletions; 2],
     /// The slot of the task that the core runs, plus one; 0 for none. For diagnosis.
     running: AtomicU32,
 }
@@ -505,7 +509,7 @@ impl<'m> Graph<'m> {
             // The run before left tasks in the queues. Otherwise they are empty at whatever position.
             self.ready.iter().for_each(ReadyQueue::reset);
         }
-        let words = [&control.sealed, &control.completed, &control.awaited];
+        let words = [&control.sealed, &control.completed, &control.awaited, &control.deferring];
         let words = words.into_iter().chain(&control.idle).map(|word| &word.0);
         for word in words.chain(&control.submitted.0) {
             word.store(0, Ordering::Relaxed);
@@ -752,6 +756,32 @@ impl<'m> Graph<'m> {
         self.control.idle[shape as usize].0.load(Ordering::SeqCst)
     }
 
+    /// Notes that a scheduler waits for what kernels have left to others, or does not any more.
+    pub(crate) fn set_deferring(&self, scheduler: usize, defers: bool) {
+        let word = &self.control.deferring.0;
+        // ORDERING: Relaxed: who misses it lets that one sleep to the end of its park slice.
+        if defers {
+            word.fetch_or(1 << scheduler, Ordering::Relaxed);
+        } else {
+            word.fetch_and(!(1 << scheduler), Ordering::Relaxed);
+        }
+    }
+
+    /// The schedulers that wait for what kernels have left to others, by bit.
+    #[inline]
+    pub(crate) fn deferring(&self) -> u32 {
+        // ORDERING: Relaxed: as above.
+        self.control.deferring.0.load(Ordering::Relaxed)
+    }
+
+    /// Where the kernel of a core's payload says what it leaves to others.
+    pub(crate) fn completions(&self, core: usize, payload: usize) -> *mut SimplerCompletions {
+        assert!(payload < 2, "payload {payload} of 2");
+        let record = self.record(core).cast_mut();
+        // SAFETY: the record is inside the arena; no reference is made.
+        unsafe { &raw mut (*record).completions[payload] }
+    }
+
     /// A core's two payloads, for the handshake.
     pub(crate) fn payloads(&self, core: usize) -> *mut [DispatchPayload; 2] {
         let record = self.record(core);
@@ -819,6 +849,7 @@ impl<'m> Graph<'m> {
             scalar_count: work.scalars.into(),
             block_index: block,
             block_count: work.blocks,
+            ..SimplerKernelArgs::NONE
         }
     }
 

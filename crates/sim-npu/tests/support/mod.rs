@@ -74,8 +74,7 @@ impl Task {
                 scalars: self.scalars.as_ptr(),
                 tensor_count: 1,
                 scalar_count: self.scalars.len() as u32,
-                block_index: 0,
-                block_count: 1,
+                ..SimplerKernelArgs::NONE
             },
             record: 0,
         }
@@ -102,18 +101,8 @@ pub(crate) fn kernel_of(entry: unsafe extern "C" fn(*const SimplerKernelArgs)) -
     (entry as *const ()).expose_provenance() as u64
 }
 
-pub(crate) const NO_PAYLOAD: DispatchPayload = DispatchPayload {
-    kernel: 0,
-    args: SimplerKernelArgs {
-        tensors: std::ptr::null(),
-        scalars: std::ptr::null(),
-        tensor_count: 0,
-        scalar_count: 0,
-        block_index: 0,
-        block_count: 1,
-    },
-    record: 0,
-};
+pub(crate) const NO_PAYLOAD: DispatchPayload =
+    DispatchPayload { kernel: 0, args: SimplerKernelArgs::NONE, record: 0 };
 
 /// The payloads of one core, written by its scheduler.
 pub(crate) struct Payloads(UnsafeCell<[DispatchPayload; 2]>);
