@@ -260,6 +260,12 @@ impl Rotation<'_> {
         }
     }
 
+    /// Whether a record that is not committed keeps a full buffer, so that one that is reserved now is lost.
+    #[inline]
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.head.count.load(Ordering::Relaxed) >= self.capacity && self.is_uncommitted()
+    }
+
     /// Whether a record was reserved and not committed.
     #[inline]
     fn is_uncommitted(&self) -> bool {

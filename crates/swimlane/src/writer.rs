@@ -134,7 +134,13 @@ impl<R: Record> Writer<'_, R> {
         Some(record)
     }
 
-    /// Says that the oldest reserved record is filled: its core's FIN was seen. Does nothing if none is reserved.
+    /// Whether a reserved record that is not committed keeps a full buffer: what is reserved before it is, is lost.
+    pub fn is_held_up(&self) -> bool {
+        self.rotation.is_held_up()
+    }
+
+    /// Says that the oldest reserved record is filled: its core's FIN was seen. Does nothing if none is reserved. One
+    /// call for each record that was not lost.
     #[inline]
     pub fn commit(&self) {
         self.rotation.commit();

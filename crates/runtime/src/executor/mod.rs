@@ -368,7 +368,7 @@ mod tests {
     use super::*;
     use crate::graph::builder::NewTask;
     use crate::graph::fan::TaskKernels;
-    use crate::graph::{Limits, RingLimits, TaskId};
+    use crate::graph::{Limits, RingLimits, Shape, TaskId};
 
     /// An arena in host memory.
     struct Arena {
@@ -461,12 +461,14 @@ mod tests {
         }
     }
 
-    /// A device whose cores finish when they are told to.
+    /// A device whose cores start and finish when they are told to.
     #[derive(Default)]
     struct Obedient {
         event: EventCount,
         /// The last value written, and the last that has finished, by core.
         cores: [(AtomicU64, AtomicU64); 24],
+        /// The value that it runs, if it was told to start.
+        acknowledged: [AtomicU64; 24],
     }
 
     impl Obedient {
@@ -476,6 +478,16 @@ mod tests {
                 written.load(Ordering::Relaxed) != finished.load(Ordering::Relaxed)
             };
             (0..self.cores.len()).filter(|core| runs(&self.cores[*core])).collect()
+        }
+
+        fn start(&self, core: usize) {
+            self.acknowledged[core].store(self.cores[core].0.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+
+        /// Finishes what it was told to start, and starts what was written since.
+        fn go_on(&self, core: usize) {
+            self.cores[core].1.store(self.acknowledged[core].load(Ordering::Relaxed), Ordering::Relaxed);
+            self.start(core);
         }
 
         fn finish(&self, core: usize) {
@@ -491,6 +503,10 @@ mod tests {
         }
         fn cond(&self, core: usize) -> Cond {
             let dispatch = self.cores[core].1.load(Ordering::Relaxed);
+            let running = self.acknowledged[core].load(Ordering::Relaxed);
+            if running > dispatch {
+                return Cond { state: CondState::Ack, dispatch: running };
+            }
             let state = if dispatch == 0 { CondState::Idle } else { CondState::Fin };
             Cond { state, dispatch }
         }
@@ -565,6 +581,61 @@ mod tests {
             }
         }
         panic!("no cluster became free");
+    }
+
+    #[test]
+    fn a_core_that_runs_a_task_gets_a_second_when_no_core_is_idle() {
+        let arena = Arena::new();
+        let (program, aicpu) = (arena.program(), Obedient::default());
+        let stamper = PhaseStamper::nowhere();
+        let thread = Thread { run: &program, aicpu: &aicpu, index: 0, phases: stamper, stamper, track: None };
+        let graph = arena.graph();
+        graph.reset();
+        let mut builder = Builder::new();
+        builder.clear(&graph);
+        let mut scheduler = scheduler::Scheduler::attach(&thread, graph);
+        let written = |core: usize| aicpu.cores[core].0.load(Ordering::Relaxed);
+        let mut submit_aivs = |count| {
+            for _ in 0..count {
+                submit(&mut builder, &graph, [None, Some(2), None]);
+            }
+        };
+        // Of this thread's AIVs five run a task; one is idle.
+        submit_aivs(5);
+        scheduler.turn();
+        assert_eq!(aicpu.running(), [8, 9, 14, 15, 20]);
+        aicpu.start(8);
+        scheduler.turn();
+        submit_aivs(3);
+        scheduler.turn();
+        // The idle one comes first, then the one that has acknowledged, and the third task waits.
+        assert_eq!([8, 9, 14, 15, 20, 21].map(written), [2, 1, 1, 1, 1, 1]);
+        assert_eq!(graph.ready[Shape::Aiv as usize].len_hint(), 1);
+        // Another scheduler has an idle core: it is not given away.
+        aicpu.start(9);
+        graph.set_idle(Shape::Aiv, 1, true);
+        scheduler.turn();
+        assert_eq!(written(9), 1);
+        graph.set_idle(Shape::Aiv, 1, false);
+        scheduler.turn();
+        assert_eq!(written(9), 2);
+        assert_eq!(graph.completed(), 0);
+        // The first is known to be finished when the second runs.
+        aicpu.go_on(8);
+        scheduler.turn();
+        assert_eq!((graph.completed(), graph.running_on(8).load(Ordering::Relaxed)), (1, 6 + 1));
+        // Both at once.
+        aicpu.finish(9);
+        scheduler.turn();
+        assert_eq!((graph.completed(), graph.running_on(9).load(Ordering::Relaxed)), (3, 0));
+        submit_aivs(1);
+        scheduler.turn();
+        assert_eq!((written(8), written(9)), (2, 3));
+        for core in [8, 9, 14, 15, 20, 21] {
+            aicpu.finish(core);
+        }
+        scheduler.turn();
+        assert_eq!(graph.completed(), graph.submitted());
     }
 
     #[test]

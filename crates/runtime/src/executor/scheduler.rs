@@ -5,6 +5,11 @@
 //! take one. A scheduler that leaves tasks in a queue because its own cores are busy rings another that has an idle
 //! one; if no such scheduler exists, whoever gets a core back looks at the queue first. So one scheduler carries a
 //! steady load alone while the others stay parked, and no task waits next to an idle core.
+//!
+//! A core has two payloads, so a second task can be written to it while its kernel runs (*pending*): it goes on without
+//! waiting for its scheduler. That is for when no core of that kind is idle anywhere, since a task that was written to a
+//! core cannot go to another one that becomes idle first. The core must have acknowledged the first, which the second
+//! would replace otherwise; and it is not done for kernels that may wait for each other, which are to start at once.
 
 use std::sync::atomic::Ordering;
 
@@ -63,13 +68,24 @@ struct OwnCore {
     payloads: *mut [DispatchPayload; 2],
     /// The last DATA_MAIN_BASE value; its parity selects the payload.
     sequence: u64,
+    /// What it runs, and what it runs next.
+    parts: [Dispatched; 2],
+}
+
+/// A part of a task that was written to a core.
+#[derive(Clone, Copy, Default)]
+struct Dispatched {
+    /// The DATA_MAIN_BASE value.
+    sequence: u64,
     task: u32,
     /// Of that task.
     attrs: TaskAttrs,
-    /// That task has more parts than the one that this core runs.
+    /// That task has more parts than this one.
     shares: bool,
     /// When it was dispatched, if that is recorded.
     dispatched: u64,
+    /// The core fills a record of it.
+    recorded: bool,
 }
 
 /// Where the tasks of a core are recorded.
@@ -93,6 +109,9 @@ pub(super) struct Scheduler<'a> {
     /// Cores by bit: idle ones, and those that run something. What is neither is held for a task that gathers.
     idle: u128,
     running: u128,
+    /// Of those that run something: which were seen to have acknowledged it, and which have the next one already.
+    acknowledged: u128,
+    pending: u128,
     /// A cluster that takes nothing but a MIX task: the last, while one waits and none is idle as a whole.
     reserved: u128,
     /// The shapes that this thread has told others it has cores for.
@@ -125,6 +144,8 @@ impl<'a> Scheduler<'a> {
             cores: Vec::new(),
             idle: 0,
             running: 0,
+            acknowledged: 0,
+            pending: 0,
             reserved: 0,
             told_idle: [false; SHAPES.len()],
             held: Vec::new(),
@@ -158,15 +179,7 @@ impl<'a> Scheduler<'a> {
         unsafe { registers.attach(core, self.thread.index, payloads) };
         // The platform may or may not have reset the core since the last launch; a value must differ from the last.
         let sequence = registers.cond(core).dispatch;
-        self.cores.push(OwnCore {
-            core,
-            payloads,
-            sequence,
-            task: 0,
-            attrs: TaskAttrs::default(),
-            shares: false,
-            dispatched: 0,
-        });
+        self.cores.push(OwnCore { core, payloads, sequence, parts: Default::default() });
         if let Some(track) = self.thread.track {
             // SAFETY: the core was attached by this thread, which makes one writer of each of its pools.
             let aicore = unsafe { track.core_writer(core) };
@@ -316,31 +329,46 @@ impl<'a> Scheduler<'a> {
         depths
     }
 
-    /// Deals with what has finished on its cores; on how many something had.
+    /// Deals with what has finished on its cores; how many parts have.
     fn poll_cores(&mut self) -> u32 {
         let registers = self.thread.aicpu.registers();
-        let before = self.running;
-        let mut left = before;
+        let (mut left, mut finished) = (self.running, 0);
         while left != 0 {
             let own = left.trailing_zeros() as usize;
             left &= left - 1;
-            let OwnCore { core, sequence, .. } = self.cores[own];
+            let OwnCore { core, parts: [first, _], .. } = self.cores[own];
             let cond = registers.cond(core);
-            if cond.state == CondState::Fin && cond.dispatch == sequence {
+            if cond.dispatch == first.sequence && cond.state != CondState::Fin {
+                self.acknowledged |= 1 << own;
+                continue;
+            }
+            // What was written before the last one has finished, too, once that was acknowledged.
+            while self.running >> own & 1 != 0 {
+                let [Dispatched { sequence, .. }, _] = self.cores[own].parts;
+                if cond.dispatch < sequence || cond.dispatch == sequence && cond.state != CondState::Fin {
+                    break;
+                }
                 self.complete(own);
+                finished += 1;
+            }
+            // Of what is on the core now, if anything is.
+            let [Dispatched { sequence, .. }, _] = self.cores[own].parts;
+            if self.running >> own & 1 != 0 && cond.dispatch == sequence {
+                self.acknowledged |= 1 << own;
             }
         }
-        before.count_ones() - self.running.count_ones()
+        finished
     }
 
     fn complete(&mut self, own: usize) {
-        let OwnCore { core, task, attrs, shares, dispatched, sequence, .. } = self.cores[own];
+        let OwnCore { core, parts: [first, next], .. } = self.cores[own];
+        let Dispatched { sequence, task, attrs, shares, dispatched, recorded } = first;
         // FIN was acquired just now, and nothing of the completion has been done (RUNTIME §4.5).
         if let Some(slot) = attrs.slot() {
             self.thread.stamper.task_finished(slot, self.thread.aicpu.cycles_after_reads());
         }
         if let Some(track) = self.tracks.get(own) {
-            if let Some(aicore) = &track.aicore {
+            if let Some(aicore) = track.aicore.as_ref().filter(|_| recorded) {
                 aicore.commit();
             }
             if let Some(aicpu) = &track.aicpu {
@@ -351,10 +379,18 @@ impl<'a> Scheduler<'a> {
             }
         }
         let graph = self.graph;
+        self.acknowledged &= !(1 << own);
+        let runs = if self.pending >> own & 1 != 0 {
+            self.pending &= !(1 << own);
+            self.cores[own].parts[0] = next;
+            next.task + 1
+        } else {
+            self.running &= !(1 << own);
+            self.idle |= 1 << own;
+            0
+        };
         // ORDERING: Relaxed: a number for a message.
-        graph.running_on(core).store(0, Ordering::Relaxed);
-        self.running &= !(1 << own);
-        self.idle |= 1 << own;
+        graph.running_on(core).store(runs, Ordering::Relaxed);
         let said = graph.completions(core, (sequence & 1) as usize);
         // SAFETY: in the arena, and written by the kernel only, which has returned.
         if unsafe { (*said).count } != 0 {
@@ -465,6 +501,30 @@ impl<'a> Scheduler<'a> {
         }
     }
 
+    /// The cores of a shape that could be given their next task while they run one, if no idle core is to be had: see
+    /// the module.
+    fn spare(&self, shape: Shape) -> u128 {
+        let mut spare = self.acknowledged & !self.pending & !self.reserved;
+        // Where the record of what runs now keeps the buffer, the next task's would be lost.
+        for (own, track) in self.tracks.iter().enumerate() {
+            if track.aicore.as_ref().is_some_and(Writer::is_held_up) {
+                spare &= !(1 << own);
+            }
+        }
+        match shape {
+            Shape::Aic => spare & AIC_BITS,
+            Shape::Aiv => spare & !AIC_BITS,
+            Shape::Mix => 0,
+        }
+    }
+
+    /// Whether a task of a shape waits that nobody has an idle core for.
+    fn waits_for_any(&self, shape: Shape) -> bool {
+        self.units(shape) == 0
+            && !self.graph.ready[shape as usize].is_empty()
+            && self.graph.idle_schedulers(shape) & !(1 << self.thread.index) == 0
+    }
+
     /// While a MIX task waits and no cluster is idle as a whole, the last cluster takes nothing else, or cores that
     /// become idle one by one would never make one.
     fn reserve(&mut self) {
@@ -507,7 +567,15 @@ impl<'a> Scheduler<'a> {
                     break;
                 };
                 // One that is skipped may have made others ready, of any shape.
-                changed |= !self.dispatch(shape, task);
+                changed |= !self.dispatch(shape, task, self.units(shape));
+                pops.hits += 1;
+                dispatched[shape as usize] = true;
+            }
+        }
+        for shape in [Shape::Aic, Shape::Aiv] {
+            while self.spare(shape) != 0 && self.waits_for_any(shape) {
+                let Some(task) = self.graph.ready[shape as usize].pop() else { break };
+                changed |= !self.dispatch(shape, task, self.spare(shape));
                 pops.hits += 1;
                 dispatched[shape as usize] = true;
             }
@@ -538,21 +606,23 @@ impl<'a> Scheduler<'a> {
         }
     }
 
-    /// Starts as many blocks of a task as there are cores for; false where its predicate says that it is to be skipped.
-    fn dispatch(&mut self, shape: Shape, task: u32) -> bool {
+    /// Starts as many blocks of a task as there are cores for in `units`; false where its predicate says that it is to be
+    /// skipped.
+    fn dispatch(&mut self, shape: Shape, task: u32, mut units: u128) -> bool {
         let slot = self.graph.tasks.slot(task);
         let (work, first) = (slot.work(), slot.next_block());
         if first == 0 && !self.begins(task, &work) {
             return false;
         }
-        let end = work.blocks.min(first + self.units(shape).count_ones());
+        let end = work.blocks.min(first + units.count_ones());
         // The rest goes back before these start, so that others take part at once.
         if end < work.blocks {
             slot.set_next_block(end);
             self.graph.push_ready(task, shape, false);
         }
         for block in first..end {
-            let unit = self.units(shape).trailing_zeros() as usize;
+            let unit = units.trailing_zeros() as usize;
+            units &= units - 1;
             self.idle &= !taken(&work, unit);
             self.start_block(task, &work, unit, block);
         }
@@ -660,20 +730,32 @@ impl<'a> Scheduler<'a> {
     }
 
     fn start(&mut self, task: u32, work: &TaskWork, own: usize, kernel: u64, block: u32) {
-        self.running |= 1 << own;
+        let is_next = self.running >> own & 1 != 0;
         let core = &mut self.cores[own];
-        core.task = task;
-        core.attrs = work.attrs;
-        core.shares = work.parts() != 1;
         core.sequence += 1;
-        // ORDERING: Relaxed: a number for a message.
-        self.graph.running_on(core.core).store(task + 1, Ordering::Relaxed);
+        let part = &mut core.parts[usize::from(is_next)];
+        *part = Dispatched {
+            sequence: core.sequence,
+            task,
+            attrs: work.attrs,
+            shares: work.parts() != 1,
+            dispatched: 0,
+            recorded: false,
+        };
+        if is_next {
+            self.pending |= 1 << own;
+        } else {
+            self.running |= 1 << own;
+            // ORDERING: Relaxed: a number for a message.
+            self.graph.running_on(core.core).store(task + 1, Ordering::Relaxed);
+        }
         // Reserved before the dispatch, so before the core's ACK; the core fills it before its FIN.
         let aicore = self.tracks.get(own).and_then(|track| track.aicore.as_ref());
         let record = aicore.and_then(|aicore| {
             let (token, reg_task_id) = (self.graph.task_in(task).raw(), core.sequence as u32);
             aicore.reserve(AicoreTask { token, reg_task_id, ..AicoreTask::default() })
         });
+        part.recorded = record.is_some();
         let record = record.map_or(0, |record| record.expose_provenance() as u64);
         let parity = (core.sequence & 1) as usize;
         let args = SimplerKernelArgs {
@@ -691,7 +773,7 @@ impl<'a> Scheduler<'a> {
             self.thread.stamper.task_dispatched(slot, self.thread.cycles());
         }
         if self.tracks.get(own).is_some_and(|track| track.aicpu.is_some()) {
-            core.dispatched = self.thread.cycles();
+            part.dispatched = self.thread.cycles();
         }
         let registers = self.thread.aicpu.registers();
         if work.runs_together() {
@@ -723,13 +805,15 @@ impl<'a> Scheduler<'a> {
             let seen = event.epoch();
             self.cores.iter().enumerate().for_each(|(own, core)| {
                 let cond = registers.cond(core.core);
+                // With the last one all that was written to the core has finished.
                 if self.running & 1 << own != 0
                     && cond.state == CondState::Fin
                     && cond.dispatch == core.sequence
                 {
                     self.running &= !(1 << own);
+                    let parts = &core.parts[..1 + (self.pending >> own & 1) as usize];
                     if let Some(aicore) = self.tracks.get(own).and_then(|track| track.aicore.as_ref()) {
-                        aicore.commit();
+                        parts.iter().filter(|part| part.recorded).for_each(|_| aicore.commit());
                     }
                 }
             });
@@ -738,8 +822,11 @@ impl<'a> Scheduler<'a> {
             }
             if deadline.passed() {
                 let own = self.cores.iter().enumerate().filter(|(own, _)| self.running & 1 << own != 0);
-                let tasks =
-                    watchdog::name_running(run, &self.graph, own.map(|(_, core)| (core.core, core.task)));
+                let tasks = watchdog::name_running(
+                    run,
+                    &self.graph,
+                    own.map(|(_, core)| (core.core, core.parts[0].task)),
+                );
                 let ms = run.timeout.as_millis();
                 log_error!("still running {ms} ms after the run failed, which cannot end before: {tasks}");
                 return;
