@@ -53,7 +53,7 @@ impl core::error::Error for NoSuchSlot {}
 pub struct TaskAttrs(u8);
 
 impl TaskAttrs {
-    /// Bit 0: the task's successors may start before it has finished.
+    /// Bit 0: the task's successors may be on their cores before it has finished.
     pub const EARLY_RESOLVE: u8 = 1 << 0;
     /// Bit 1: all blocks start together.
     pub const SYNC_START: u8 = 1 << 1;

@@ -73,7 +73,8 @@ pub struct SimplerTaskArg {
     pub arg_use: u64,
 }
 
-/// Bit of [`SimplerTask::attrs`]: successors may start before the task has finished.
+/// Bit of [`SimplerTask::attrs`]: tasks that wait for it may be on their cores before it has finished; they start when it
+/// has.
 pub const TASK_EARLY_RESOLVE: u8 = 1 << 0;
 /// Bit of [`SimplerTask::attrs`]: all blocks run at the same time.
 pub const TASK_SYNC_START: u8 = 1 << 1;

@@ -221,6 +221,12 @@ pub trait Registers: Sync {
     fn write_data_main_base_together(&self, core: usize, value: u64) {
         self.write_data_main_base(core, value);
     }
+    /// As [`Registers::write_data_main_base`], gated: the core does not acknowledge the value before its doorbell is rung.
+    /// To an idle core.
+    fn stage_data_main_base(&self, core: usize, value: u64);
+    /// Rings the doorbell of a core that a value was staged to: from now on it is as if it was written, `together` or not.
+    /// Once, by any AICPU thread that comes after the staging.
+    fn ring_doorbell(&self, core: usize, together: bool);
     /// Acquire load of COND.
     fn cond(&self, core: usize) -> Cond;
 }

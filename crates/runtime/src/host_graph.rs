@@ -113,7 +113,7 @@ impl HostGraph {
         device: DeviceAddr,
     ) -> Result<(), PlatformError> {
         let ready = self.arena.graph_for(device.0).hand_over();
-        for part in self.layout.built_parts(ready, self.builder.used()) {
+        for part in self.layout.built_parts(ready, self.builder.used(), self.builder.has_early()) {
             if !part.is_empty() {
                 let (to, bytes) = (DeviceAddr(device.0 + part.start as u64), part.len() as u64);
                 let start_ns = now_ns();

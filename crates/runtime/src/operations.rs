@@ -409,9 +409,6 @@ fn checked_attrs(task: &SimplerTask) -> Result<TaskAttrs, GraphError> {
     if task.argument_error != 0 {
         return Err(invalid(format_args!("submit_task: argument_error is {:#x}", task.argument_error)));
     }
-    if task.attrs & TASK_EARLY_RESOLVE != 0 {
-        return Err(invalid("submit_task: early resolve is not known to this runtime"));
-    }
     Ok(TaskAttrs::from_bits(task.attrs))
 }
 

@@ -48,7 +48,6 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
     case 5: task.aic = 0; task.aiv0 = SIMPLER_NO_KERNEL; got = api->submit_task(run, &task); break;
     case 6: task.block_count = 0; got = api->submit_task(run, &task); break;
     case 17: task.block_count = 65536; got = api->submit_task(run, &task); break;
-    case 18: task.attrs = SIMPLER_TASK_EARLY_RESOLVE; got = api->submit_task(run, &task); break;
     case 19: /* a predicate that the task writes only */
         a[2].use = SIMPLER_OUTPUT_EXISTING;
         simpler_task_set_predicate(&task, 2);
@@ -199,7 +198,6 @@ fn invalid_tasks_are_code_5_and_say_what_is_wrong() {
             (5, "kernel 0 is for Aiv"),
             (6, "0 blocks"),
             (17, "65536 blocks"),
-            (18, "early resolve"),
             (19, "its predicate, tensor 2"),
             (46, "its predicate, tensor 3"),
             (47, "a predicate was set"),

@@ -10,6 +10,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use simpler_device_phase::TaskAttrs;
+use simpler_runtime::graph::early::{CoreSet, EarlyRecord};
 use simpler_runtime::graph::fan::{Edge, TaskKernels, TaskSlot, TaskWork, Tasks};
 use simpler_runtime::graph::gathering::{Gathering, Round};
 use simpler_runtime::graph::ready::{ReadyCell, ReadyCursor, ReadyQueue};
@@ -27,6 +28,7 @@ fn model(body: impl Fn() + Sync + Send + 'static) {
 struct Graph {
     slots: Vec<TaskSlot>,
     edges: Vec<Edge>,
+    early: Vec<EarlyRecord>,
     /// What each task's kernel wrote, without any ordering of its own.
     outputs: Vec<AtomicU32>,
     ready: Vec<AtomicU32>,
@@ -37,13 +39,14 @@ impl Graph {
         Self {
             slots: (0..tasks).map(|_| TaskSlot::new()).collect(),
             edges: (0..edges).map(|_| Edge::new()).collect(),
+            early: (0..tasks).map(|_| EarlyRecord::new()).collect(),
             outputs: (0..tasks).map(|_| AtomicU32::new(0)).collect(),
             ready: (0..tasks).map(|_| AtomicU32::new(0)).collect(),
         }
     }
 
     fn tasks(&self) -> Tasks<'_> {
-        Tasks { slots: &self.slots, edges: &self.edges }
+        Tasks { slots: &self.slots, edges: &self.edges, early: &self.early }
     }
 
     fn work(task: u32) -> TaskWork {
@@ -56,13 +59,14 @@ impl Graph {
             predicate: 0,
             blocks: 1,
             scope: ROOT,
+            listens: false,
         }
     }
 
     /// A kernel: its output is plain, only the graph orders it.
     fn run_and_complete(&self, task: u32) {
         self.outputs[task as usize].store(1, Ordering::Relaxed);
-        self.tasks().complete(task, |successor| self.became_ready(successor, &[]));
+        self.tasks().complete(task, |successor| self.became_ready(successor, &[]), |_| ());
     }
 
     fn became_ready(&self, task: u32, predecessors: &[u32]) {
@@ -86,7 +90,7 @@ fn a_successor_is_ready_exactly_once_whenever_its_predecessors_complete() {
                 let graph = graph.clone();
                 thread::spawn(move || {
                     graph.outputs[task as usize].store(1, Ordering::Relaxed);
-                    graph.tasks().complete(task, |successor| graph.became_ready(successor, &[0, 1]));
+                    graph.tasks().complete(task, |successor| graph.became_ready(successor, &[0, 1]), |_| ());
                 })
             })
             .collect();
@@ -419,4 +423,141 @@ fn a_cell_is_used_again_only_after_it_was_emptied() {
         }
         assert_eq!(rest, if third { vec![1, 2] } else { vec![1] });
     });
+}
+
+/// A task that listens to one that announces itself, and may be staged, starts exactly once, and only when that one has
+/// completed: by a doorbell, or by the ready queue.
+struct EarlyModel {
+    graph: Graph,
+    queued: AtomicU32,
+    /// Doorbells of each core, and how often it went into the ready queue.
+    rung: [AtomicU32; 2],
+    pushed: AtomicU32,
+    /// What was written to the cores, without any ordering of its own.
+    written: AtomicU32,
+}
+
+/// One core in each word.
+const LOW: CoreSet = 1;
+const HIGH: CoreSet = 1 << 100;
+
+impl EarlyModel {
+    fn new() -> Self {
+        let word = || AtomicU32::new(0);
+        Self {
+            graph: Graph::new(2, 2),
+            queued: word(),
+            rung: [word(), word()],
+            pushed: word(),
+            written: word(),
+        }
+    }
+
+    fn work(task: u32, attrs: u8, listens: bool) -> TaskWork {
+        TaskWork { attrs: TaskAttrs::from_bits(attrs), listens, blocks: 2, ..Graph::work(task) }
+    }
+
+    fn starts(&self) {
+        assert_eq!(self.graph.outputs[0].load(Ordering::Relaxed), 1, "it starts after what it waits for");
+    }
+
+    fn ring(&self, cores: CoreSet) {
+        for (rung, core) in self.rung.iter().zip([LOW, HIGH]) {
+            if cores & core != 0 {
+                self.starts();
+                assert_eq!(self.written.load(Ordering::Relaxed), 1, "what is on the core is visible");
+                rung.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn push_ready(&self) {
+        self.starts();
+        self.pushed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The scheduler of task 0: it is on its cores, then it completes.
+    fn run_first(&self) {
+        let queue = |task| {
+            assert_eq!(task, 1);
+            self.queued.fetch_add(1, Ordering::Release);
+        };
+        self.graph.tasks().announce(0, queue);
+        self.graph.outputs[0].store(1, Ordering::Relaxed);
+        let ready = |task| {
+            let becomes = self.graph.tasks().early(task).make_ready();
+            self.ring(becomes.staged);
+            if becomes.ready {
+                self.push_ready();
+            }
+        };
+        self.graph.tasks().complete(0, ready, queue);
+    }
+
+    /// Who takes task 1 from the queue, if it is there: stages one block or both, gives the rest up, or all of it.
+    fn take(&self, stages: u32) {
+        if self.queued.swap(0, Ordering::Acquire) == 0 {
+            return;
+        }
+        let early = self.graph.tasks().early(1);
+        if stages != 0 && !early.is_ready() {
+            self.written.store(1, Ordering::Relaxed);
+            let cores = if stages == 2 { LOW | HIGH } else { HIGH };
+            self.ring(early.stage(cores, stages == 2));
+            if stages == 2 {
+                return;
+            }
+        }
+        if early.give_up() {
+            self.push_ready();
+        }
+    }
+}
+
+#[test]
+fn a_staged_task_starts_exactly_once_after_what_it_waits_for() {
+    for stages in 0..=2 {
+        model(move || {
+            let model = Arc::new(EarlyModel::new());
+            let first = EarlyModel::work(0, TaskAttrs::EARLY_RESOLVE, false);
+            model.graph.tasks().slot(0).prepare(0, &first, 0);
+            model.graph.tasks().early(0).prepare(0);
+            let scheduler = {
+                let model = model.clone();
+                thread::spawn(move || model.run_first())
+            };
+            let taker = {
+                let model = model.clone();
+                thread::spawn(move || model.take(stages))
+            };
+            // The orchestrator.
+            let tasks = model.graph.tasks();
+            tasks.slot(1).prepare(0, &EarlyModel::work(1, 0, true), 1);
+            tasks.early(1).prepare(1);
+            let (mut met, mut heard) = (1, 1);
+            if !tasks.link(0, 0, 1) {
+                (met, heard) = (2, 2);
+            } else if !tasks.listen(0, 1, 1) {
+                heard = 2;
+            }
+            if tasks.slot(1).arrive(met) {
+                model.push_ready();
+            } else if tasks.early(1).hear(heard) {
+                model.queued.fetch_add(1, Ordering::Release);
+            }
+            scheduler.join().unwrap();
+            taker.join().unwrap();
+            // Whoever comes after everybody takes what is left in the queue.
+            model.take(stages);
+            let [low, high] = model.rung.each_ref().map(|rung| rung.load(Ordering::Relaxed));
+            let pushed = model.pushed.load(Ordering::Relaxed);
+            let whole = (low, high, pushed) == (1, 1, 0);
+            let part = (low, high, pushed) == (0, 1, 1);
+            let plain = (low, high, pushed) == (0, 0, 1);
+            assert!(
+                plain || if stages == 2 { whole } else { stages == 1 && part },
+                "{stages} staged: {low} {high} {pushed}"
+            );
+        });
+    }
 }

@@ -231,7 +231,8 @@ fn a_sweep_leaves_the_tasks_that_are_there() {
 /// Scalars: a word a task: kernel kind, use of the output, for each of two inputs and the output a buffer, a first
 /// element and a count, and a shape. A shape of several parts, which run in any order, is for a task whose output does
 /// not overlap what it reads; any other task is one part. Some read a copy of their first input, an output that the
-/// runtime allocates. Tasks without kernels and skipped ones come in between, and so do the ends and beginnings of scopes,
+/// runtime allocates. Half of the tasks let others be on their cores before they are done. Tasks without kernels and skipped ones come in
+/// between, and so do the ends and beginnings of scopes,
 /// each of which gets two words or scopes of its own at most.
 const RANDOM: &str = r#"
 #include "submit.h"
@@ -270,6 +271,7 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
             SimplerTaskArg copy_list[] = {{&a, SIMPLER_INPUT}, {&copied, SIMPLER_OUTPUT}};
             SimplerTask copy = simpler_task(copy_list, 2);
             copy.aiv1 = 7;
+            if ((word >> 58) & 1) copy.attrs = SIMPLER_TASK_EARLY_RESOLVE;
             if (api->submit_task(run, &copy) < 0) return 3;
             list[0].tensor = &copied;
         }
@@ -290,6 +292,7 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
         case 7: task.aic = 2; task.aiv0 = 3; task.block_count = 5; task.attrs = SIMPLER_TASK_SYNC_START; break;
         default: if (word & 1) task.aic = 1; else task.aiv0 = 0;
         }
+        if ((word >> 59) & 1) task.attrs |= SIMPLER_TASK_EARLY_RESOLVE;
         if (api->submit_task(run, &task) < 0) return 1;
     }
     for (; depth > 0; depth--) api->scope_end(run);

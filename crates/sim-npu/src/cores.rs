@@ -28,6 +28,8 @@ const STATE_BITS: u32 = 2;
 const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
 /// Dispatch values are below this.
 const DISPATCH_LIMIT: u64 = 1 << (u64::BITS - STATE_BITS);
+/// In DATA_MAIN_BASE: the value is there, and waits for the doorbell.
+const GATED: u64 = 1 << 63;
 /// How long a thread that lost its CPU between FIN and letting go may take to get it back: a few time slices.
 const LET_GO_TIME: Duration = Duration::from_millis(20);
 /// No AICPU thread has attached the core.
@@ -183,7 +185,7 @@ impl Cores {
             let dispatch = core.data_main_base.0.load(Ordering::Acquire);
             // ORDERING: Relaxed: only the claimant writes COND, and a claim sees what the last one wrote.
             let last = unpack(core.cond.0.load(Ordering::Relaxed)).dispatch;
-            let runs = dispatch != 0 && dispatch != last;
+            let runs = dispatch != 0 && dispatch & GATED == 0 && dispatch != last;
             if runs {
                 self.run(core, dispatch);
                 if let Some(engine) = self.copy_engine.get() {
@@ -268,6 +270,30 @@ impl Cores {
         };
         // ORDERING: Release: pairs with the Acquire in `advance`.
         register.data_main_base.0.store(value, Ordering::Release);
+        if self.board.ring(core, lane) {
+            self.bells[lane as usize].0.notify_one();
+        }
+    }
+
+    /// As [`Registers::stage_data_main_base`](simpler_platform::Registers::stage_data_main_base).
+    pub(crate) fn stage(&self, core: usize, value: u64) {
+        let register = self.cores.get(core).filter(|_| value != 0 && value < DISPATCH_LIMIT);
+        let Some(register) = register else {
+            self.fault();
+            return;
+        };
+        // ORDERING: Release: pairs with the Acquire in `advance`, by the doorbell, which goes on from here.
+        register.data_main_base.0.store(value | GATED, Ordering::Release);
+    }
+
+    /// As [`Registers::ring_doorbell`](simpler_platform::Registers::ring_doorbell).
+    pub(crate) fn ring_doorbell(&self, core: usize, lane: Lane) {
+        let Some(register) = self.cores.get(core) else {
+            self.fault();
+            return;
+        };
+        // ORDERING: AcqRel: pairs with the Acquire in `advance`: the payload, and what the ringer comes after, are whole.
+        register.data_main_base.0.fetch_and(!GATED, Ordering::AcqRel);
         if self.board.ring(core, lane) {
             self.bells[lane as usize].0.notify_one();
         }

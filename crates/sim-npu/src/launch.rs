@@ -269,6 +269,21 @@ impl Registers for SimAicpu<'_> {
         }
     }
 
+    fn stage_data_main_base(&self, core: usize, value: u64) {
+        self.chip.cores.stage(core, value);
+    }
+
+    fn ring_doorbell(&self, core: usize, together: bool) {
+        if !together {
+            self.chip.cores.ring_doorbell(core, Lane::Shared);
+        } else if self.chip.together.start(self.chip) {
+            self.chip.cores.ring_doorbell(core, Lane::Together);
+        } else {
+            // As above.
+            self.chip.cores.fault();
+        }
+    }
+
     fn cond(&self, core: usize) -> Cond {
         self.chip.cores.cond(core)
     }

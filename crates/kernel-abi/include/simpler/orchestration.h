@@ -55,7 +55,8 @@ typedef struct SimplerTaskArg {
 
 /* Bits of SimplerTask.attrs. All zero is a task without any. */
 enum {
-    SIMPLER_TASK_EARLY_RESOLVE = 1 << 0, /* not known to this runtime: error 5 */
+    SIMPLER_TASK_EARLY_RESOLVE = 1 << 0, /* tasks that wait for it may be on their cores before it has finished; they
+                                          * start when it has */
     SIMPLER_TASK_SYNC_START = 1 << 1,    /* all blocks run at the same time, and so may wait for each other */
     SIMPLER_TASK_PREDICATE = 1 << 2,     /* see simpler_task_set_predicate */
     SIMPLER_TASK_TIMED = 1 << 3,         /* the slot is in bits 4 to 7 */

@@ -71,6 +71,12 @@ class L0TaskArgs {
                                          : task_.attrs & ~SIMPLER_TASK_SYNC_START);
     }
 
+    // Whether tasks that wait for this one may be on their cores before it has finished.
+    void set_early_resolve(bool early) {
+        task_.attrs = (uint8_t)(early ? task_.attrs | SIMPLER_TASK_EARLY_RESOLVE
+                                      : task_.attrs & ~SIMPLER_TASK_EARLY_RESOLVE);
+    }
+
     // Runs the task only if a word is not 0: see simpler_task_set_predicate.
     void set_predicate(uint32_t arg) { simpler_task_set_predicate(&task_, arg); }
 
@@ -135,6 +141,7 @@ template <uint32_t DepsMax = 16> class L0TaskArgsWithDeps : private L0TaskArgs {
     using L0TaskArgs::add_scalar;
     using L0TaskArgs::has_error;
     using L0TaskArgs::set_block_count;
+    using L0TaskArgs::set_early_resolve;
     using L0TaskArgs::set_predicate;
     using L0TaskArgs::set_sync_start;
     using L0TaskArgs::set_task_timing_slot;

@@ -469,6 +469,8 @@ mod tests {
         cores: [(AtomicU64, AtomicU64); 24],
         /// The value that it runs, if it was told to start.
         acknowledged: [AtomicU64; 24],
+        /// The value that waits for its doorbell.
+        gated: [AtomicU64; 24],
     }
 
     impl Obedient {
@@ -500,6 +502,12 @@ mod tests {
         unsafe fn attach(&self, _: usize, _: usize, _: *const [DispatchPayload; 2]) {}
         fn write_data_main_base(&self, core: usize, value: u64) {
             self.cores[core].0.store(value, Ordering::Relaxed);
+        }
+        fn stage_data_main_base(&self, core: usize, value: u64) {
+            self.gated[core].store(value, Ordering::Relaxed);
+        }
+        fn ring_doorbell(&self, core: usize, _: bool) {
+            self.cores[core].0.store(self.gated[core].swap(0, Ordering::Relaxed), Ordering::Relaxed);
         }
         fn cond(&self, core: usize) -> Cond {
             let dispatch = self.cores[core].1.load(Ordering::Relaxed);

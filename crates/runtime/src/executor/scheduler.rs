@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use simpler_device_phase::{Phase, TaskAttrs, cycles_to_ns};
 use simpler_host_log::{log_error, log_timing};
 use simpler_kernel_abi::{SimplerCompletions, SimplerKernelArgs};
-use simpler_platform::{CondState, DispatchPayload};
+use simpler_platform::{CondState, DispatchPayload, Registers};
 use simpler_relax::{Deadline, Relax};
 use simpler_swimlane::{AicoreTask, AicpuTask, SchedKind, SchedPhase, Writer};
 
@@ -24,7 +24,8 @@ use super::deferred::{DEFERRED_MAX, Part};
 use super::watchdog::{self, Watchdog};
 use super::{SCHED_PROFILING, Thread};
 use crate::code;
-use crate::graph::arena::{Graph, TOGETHER};
+use crate::graph::arena::{EARLY, Graph, TOGETHER};
+use crate::graph::early::{Becomes, CoreSet};
 use crate::graph::fan::{PLACES, TaskWork};
 use crate::graph::gathering::Round;
 use crate::graph::{GraphError, SHAPES, Shape};
@@ -94,6 +95,14 @@ struct CoreTrack<'a> {
     aicpu: Option<Writer<'a, AicpuTask>>,
 }
 
+/// When a core may start what is written to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Publish {
+    Now,
+    /// When its doorbell is rung.
+    Gated,
+}
+
 /// What one look at the ready queues came to.
 #[derive(Clone, Copy, Default)]
 struct Pops {
@@ -112,6 +121,8 @@ pub(super) struct Scheduler<'a> {
     /// Of those that run something: which were seen to have acknowledged it, and which have the next one already.
     acknowledged: u128,
     pending: u128,
+    /// And those to which it was staged; more than wait for their doorbell, since others ring it.
+    staged: u128,
     /// A cluster that takes nothing but a MIX task: the last, while one waits and none is idle as a whole.
     reserved: u128,
     /// The shapes that this thread has told others it has cores for.
@@ -146,6 +157,7 @@ impl<'a> Scheduler<'a> {
             running: 0,
             acknowledged: 0,
             pending: 0,
+            staged: 0,
             reserved: 0,
             told_idle: [false; SHAPES.len()],
             held: Vec::new(),
@@ -262,11 +274,13 @@ impl<'a> Scheduler<'a> {
         let gathered = self.gather();
         let began = self.phase_ended(began, SchedKind::Drain, gathered, Pops::default());
         let pops = self.dispatch_ready(completed != 0 || arrived != 0 || gathered != 0);
-        self.phase_ended(began, SchedKind::Dispatch, pops.hits, pops);
+        let began = self.phase_ended(began, SchedKind::Dispatch, pops.hits, pops);
+        let early = self.stage_early();
+        self.phase_ended(began, SchedKind::EarlyDispatch, early.hits, early);
         if SCHED_PROFILING || self.phase_track.is_some() {
             self.loops += 1;
         }
-        completed != 0 || arrived != 0 || gathered != 0 || pops.hits != 0
+        completed != 0 || arrived != 0 || gathered != 0 || pops.hits != 0 || early.hits + early.misses != 0
     }
 
     /// The start of a phase, and the lengths of the ready queues at it; None where phases are not recorded.
@@ -340,6 +354,7 @@ impl<'a> Scheduler<'a> {
             let cond = registers.cond(core);
             if cond.dispatch == first.sequence && cond.state != CondState::Fin {
                 self.acknowledged |= 1 << own;
+                self.staged &= !(1 << own);
                 continue;
             }
             // What was written before the last one has finished, too, once that was acknowledged.
@@ -380,6 +395,7 @@ impl<'a> Scheduler<'a> {
         }
         let graph = self.graph;
         self.acknowledged &= !(1 << own);
+        self.staged &= !(1 << own);
         let runs = if self.pending >> own & 1 != 0 {
             self.pending &= !(1 << own);
             self.cores[own].parts[0] = next;
@@ -470,10 +486,15 @@ impl<'a> Scheduler<'a> {
         let graph = self.graph;
         let mut finished = Some(task);
         while let Some(task) = finished {
-            let dummies = &mut self.dummies;
+            let (dummies, registers) = (&mut self.dummies, self.thread.aicpu.registers());
             graph.complete(task, |successor| {
                 let work = graph.tasks.slot(successor).work();
+                let becomes =
+                    if work.listens { graph.tasks.early(successor).make_ready() } else { Becomes::READY };
+                ring_doorbells(registers, becomes.staged, &work);
                 match work.kernels.shape() {
+                    // One that is queued is looked at by this thread, too, before it waits.
+                    Some(_) if !becomes.ready => {}
                     Some(shape) => graph.push_ready(successor, shape, work.starts_together()),
                     None => dummies.push(successor),
                 }
@@ -598,6 +619,94 @@ impl<'a> Scheduler<'a> {
         pops
     }
 
+    /// Takes every task that may be staged from the queue. One that is ready goes into the ready queue. Of any other as many
+    /// blocks as there are idle cores for are staged, unless ready tasks want those; the rest is for other schedulers, or
+    /// waits like all tasks. How many had blocks staged, and how many turned out to be ready. None while a task gathers
+    /// cores.
+    fn stage_early(&mut self) -> Pops {
+        let (graph, mut pops) = (self.graph, Pops::default());
+        if graph.ready[EARLY].is_empty()
+            || graph.control().gathering.round().is_some_and(|round| round.unclaimed != 0)
+        {
+            return pops;
+        }
+        while let Some(task) = graph.ready[EARLY].pop() {
+            let work = graph.tasks.slot(task).work();
+            // It has kernels, or it would not listen.
+            let Some(shape) = work.kernels.shape() else { continue };
+            let is_wanted = !graph.ready[shape as usize].is_empty();
+            if !is_wanted && !graph.tasks.early(task).is_ready() {
+                if self.units(shape) != 0 {
+                    pops.hits += 1;
+                    if self.stage(task, &work, self.units(shape)) {
+                        continue;
+                    }
+                    self.tell_lost();
+                }
+                let others = graph.idle_schedulers(shape) & !(1 << self.thread.index);
+                if others != 0 {
+                    graph.push_early(task);
+                    self.thread.aicpu.event(others.trailing_zeros() as usize).notify_one();
+                    break;
+                }
+            }
+            if graph.tasks.early(task).give_up() {
+                // This thread takes it from there in its next round, or tells one that can.
+                graph.push_ready(task, shape, false);
+                pops.misses += 1;
+            }
+        }
+        if pops.hits != 0 {
+            self.tell_lost();
+        }
+        pops
+    }
+
+    /// Tells others of the shapes that this thread has no cores for any more; what was made ready for it meanwhile is
+    /// theirs.
+    fn tell_lost(&mut self) {
+        let lost = self.tell_idle(false);
+        for shape in SHAPES {
+            if lost[shape as usize] && !self.graph.ready[shape as usize].is_empty() {
+                self.pass_on(shape);
+            }
+        }
+    }
+
+    /// Puts blocks of a task onto cores of this thread, where they wait for the doorbell; whether those were all that were
+    /// left.
+    fn stage(&mut self, task: u32, work: &TaskWork, mut units: u128) -> bool {
+        let slot = self.graph.tasks.slot(task);
+        let first = slot.next_block();
+        let end = work.blocks.min(first + units.count_ones());
+        slot.set_next_block(end);
+        let mut cores: CoreSet = 0;
+        for block in first..end {
+            let unit = units.trailing_zeros() as usize;
+            units &= units - 1;
+            let taken = taken(work, unit);
+            self.idle &= !taken;
+            self.start_block(task, work, unit, block, Publish::Gated);
+            let mut left = taken;
+            while left != 0 {
+                cores |= 1 << self.cores[left.trailing_zeros() as usize].core;
+                left &= left - 1;
+            }
+        }
+        let all = end == work.blocks;
+        let ring = self.graph.tasks.early(task).stage(cores, all);
+        ring_doorbells(self.thread.aicpu.registers(), ring, work);
+        if all && work.announces() {
+            self.announce(task);
+        }
+        all
+    }
+
+    /// Says that all of a task is on cores.
+    fn announce(&self, task: u32) {
+        self.graph.tasks.announce(task, |listener| self.graph.push_early(listener));
+    }
+
     /// Rings another scheduler that has idle cores for a shape.
     fn pass_on(&self, shape: Shape) {
         let others = self.graph.idle_schedulers(shape) & !(1 << self.thread.index);
@@ -624,7 +733,10 @@ impl<'a> Scheduler<'a> {
             let unit = units.trailing_zeros() as usize;
             units &= units - 1;
             self.idle &= !taken(&work, unit);
-            self.start_block(task, &work, unit, block);
+            self.start_block(task, &work, unit, block, Publish::Now);
+        }
+        if end == work.blocks && work.announces() {
+            self.announce(task);
         }
         true
     }
@@ -694,7 +806,7 @@ impl<'a> Scheduler<'a> {
         let work = graph.tasks.slot(task).work();
         let held = std::mem::take(&mut self.held);
         for (unit, block) in &held {
-            self.start_block(task, &work, *unit, *block);
+            self.start_block(task, &work, *unit, *block, Publish::Now);
         }
         graph.control().gathering.dispatched(round, held.len() as u32);
         held.len() as u32
@@ -718,18 +830,25 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Starts a block on the cores of a unit.
-    fn start_block(&mut self, task: u32, work: &TaskWork, unit: usize, block: u32) {
+    fn start_block(&mut self, task: u32, work: &TaskWork, unit: usize, block: u32, publish: Publish) {
         if work.kernels.shape() != Some(Shape::Mix) {
-            return self.start(task, work, unit, work.kernels.only(), block);
+            return self.start((task, work, block), unit, work.kernels.only(), publish);
         }
         for place in 0..PLACES {
             if let Some(kernel) = work.kernels.at(place) {
-                self.start(task, work, unit + place, kernel, block);
+                self.start((task, work, block), unit + place, kernel, publish);
             }
         }
     }
 
-    fn start(&mut self, task: u32, work: &TaskWork, own: usize, kernel: u64, block: u32) {
+    /// Writes a kernel of a block of a task to a core.
+    fn start(
+        &mut self,
+        (task, work, block): (u32, &TaskWork, u32),
+        own: usize,
+        kernel: u64,
+        publish: Publish,
+    ) {
         let is_next = self.running >> own & 1 != 0;
         let core = &mut self.cores[own];
         core.sequence += 1;
@@ -776,7 +895,10 @@ impl<'a> Scheduler<'a> {
             part.dispatched = self.thread.cycles();
         }
         let registers = self.thread.aicpu.registers();
-        if work.runs_together() {
+        if publish == Publish::Gated {
+            self.staged |= 1 << own;
+            registers.stage_data_main_base(core.core, core.sequence);
+        } else if work.runs_together() {
             registers.write_data_main_base_together(core.core, core.sequence);
         } else {
             registers.write_data_main_base(core.core, core.sequence);
@@ -801,6 +923,10 @@ impl<'a> Scheduler<'a> {
         let registers = aicpu.registers();
         let deadline = Deadline::after(run.timeout);
         let mut relax = Relax::new();
+        // What waits for its doorbell never starts; unless somebody is about to ring it, and then the launch waits.
+        let staged = (0..self.cores.len()).filter(|own| self.staged >> own & 1 != 0);
+        let gated = staged.filter(|own| !self.graph.tasks.early(self.cores[*own].parts[0].task).is_ready());
+        self.running &= !gated.fold(0, |bits, own| bits | 1 << own);
         loop {
             let seen = event.epoch();
             self.cores.iter().enumerate().for_each(|(own, core)| {
@@ -833,6 +959,14 @@ impl<'a> Scheduler<'a> {
             }
             relax.wait(event, seen);
         }
+    }
+}
+
+/// Rings the doorbells of cores that a task was staged to.
+fn ring_doorbells(registers: &dyn Registers, mut cores: CoreSet, work: &TaskWork) {
+    while cores != 0 {
+        registers.ring_doorbell(cores.trailing_zeros() as usize, work.runs_together());
+        cores &= cores - 1;
     }
 }
 

@@ -45,7 +45,9 @@ pub(super) fn diagnose(run: &RunProgram, graph: &Graph<'_>) -> (Stall, String) {
     let mut tasks = Tasks { text: String::new(), named: 0 };
     for core in 0..graph.cores() {
         // ORDERING: Relaxed: a number for a message.
-        if let Some(task) = graph.running_on(core).load(Ordering::Relaxed).checked_sub(1) {
+        let task = graph.running_on(core).load(Ordering::Relaxed).checked_sub(1);
+        // One that is only staged there waits like others.
+        if let Some(task) = task.filter(|task| graph.tasks.slot(*task).waiting_for() == 0) {
             tasks.name(run, graph, task, &format!(" on core {core}"));
         }
     }

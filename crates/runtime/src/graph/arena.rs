@@ -1,7 +1,7 @@
 //! The one allocation that a run's shared state lives in, and its layout.
 //!
 //! In order: the control block, the cores' records, the ready queues; what is built ahead, the scopes' records, the task
-//! slots, the edges, the argument memory, the heap, of the last four each ring's behind the other's. All before the
+//! slots, what early dispatch knows of them, the edges, the argument memory, the heap, of the last four each ring's behind the other's. All before the
 //! semicolon has a defined first state, the *image*, which is built on the host and uploaded once; from then on a run
 //! resets a few words. The rest is written before it is read. The layout follows from [`Limits`] and the number of cores,
 //! and the control block names both by a key, so that a view of the wrong arena is refused.
@@ -17,6 +17,7 @@ use simpler_device_phase::TaskAttrs;
 use simpler_kernel_abi::{SimplerCompletions, SimplerKernelArgs, SimplerTensor};
 use simpler_platform::DispatchPayload;
 
+use super::early::{EarlyRecord, STAGED_CORES_MAX};
 use super::fan::{Edge, TaskSlot, TaskWork, Tasks};
 use super::gathering::{Gathering, SLOTS_MAX};
 use super::ready::{ReadyCell, ReadyCursor, ReadyQueue};
@@ -28,10 +29,12 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// First word of every arena.
 const MAGIC: u64 = 0x6172_656e_6173_696d;
-/// One queue a shape, then the one of tasks whose blocks start together.
-pub(crate) const QUEUES: usize = SHAPES.len() + 1;
+/// One queue a shape, then the one of tasks whose blocks start together, then the one of tasks that may be staged.
+pub(crate) const QUEUES: usize = SHAPES.len() + 2;
 /// The queue of tasks whose blocks start together.
 pub(crate) const TOGETHER: usize = SHAPES.len();
+/// The queue of tasks that may be staged (`early`).
+pub(crate) const EARLY: usize = SHAPES.len() + 1;
 /// Every part begins on a cache line of its own.
 const PART_ALIGNMENT: usize = 64;
 /// Longest error text.
@@ -236,6 +239,7 @@ pub struct ArenaLayout {
     initial: usize,
     scopes: usize,
     slots: usize,
+    early: usize,
     edges: usize,
     arguments: usize,
     heap: usize,
@@ -289,6 +293,9 @@ impl ArenaLayout {
                 }
             }
         }
+        if cores > STAGED_CORES_MAX {
+            return refuse(format!("{cores} cores are more than {STAGED_CORES_MAX}"));
+        }
         let mut end = size_of::<Control>();
         let mut part = |bytes: usize, alignment: usize| {
             let start = end.next_multiple_of(alignment);
@@ -317,6 +324,7 @@ impl ArenaLayout {
             initial: part(window * size_of::<AtomicU32>(), PART_ALIGNMENT),
             scopes: part(SCOPES_MAX * size_of::<ScopeRecord>(), PART_ALIGNMENT),
             slots: part(window * size_of::<TaskSlot>(), PART_ALIGNMENT),
+            early: part(window * size_of::<EarlyRecord>(), PART_ALIGNMENT),
             edges: part(edge_count * size_of::<Edge>(), PART_ALIGNMENT),
             arguments: part(argument_bytes, PART_ALIGNMENT),
             heap: part(heap_bytes as usize, OUTPUT_ALIGNMENT as usize),
@@ -340,18 +348,23 @@ impl ArenaLayout {
     }
 
     /// What a graph that was built elsewhere consists of: so many tasks that may start, and of each ring so many tasks and
-    /// edges, and bytes of argument memory.
+    /// edges, and bytes of argument memory; and whether any of its tasks has part in early dispatch.
     pub(crate) fn built_parts(
         &self,
         ready: usize,
         used: [[usize; 3]; RINGS],
+        has_early: bool,
     ) -> impl Iterator<Item = Range<usize>> {
         let part = |start: usize, bytes: usize| start..start + bytes;
         let of_rings = self.rings.into_iter().zip(used);
-        let (slots, edges, arguments) = (self.slots, self.edges, self.arguments);
+        let (slots, early, edges, arguments) = (self.slots, self.early, self.edges, self.arguments);
         let of_rings = of_rings.flat_map(move |(place, [tasks, links, argument_bytes])| {
             [
                 part(slots + place.slots as usize * size_of::<TaskSlot>(), tasks * size_of::<TaskSlot>()),
+                part(
+                    early + place.slots as usize * size_of::<EarlyRecord>(),
+                    if has_early { tasks * size_of::<EarlyRecord>() } else { 0 },
+                ),
                 part(edges + place.edges as usize * size_of::<Edge>(), links * size_of::<Edge>()),
                 part(arguments + place.arguments as usize, argument_bytes),
             ]
@@ -407,6 +420,7 @@ impl ArenaLayout {
 }
 
 const _: () = assert!(size_of::<ReadyCell>() == 8 && size_of::<TaskSlot>() == 64 && size_of::<Edge>() == 8);
+const _: () = assert!(size_of::<EarlyRecord>() == 24);
 const _: () = assert!(align_of::<Control>() <= PART_ALIGNMENT && ERROR_TEXT_BYTES.is_multiple_of(4));
 
 /// A view of an arena: everything that a run's threads share. Copied to each of them.
@@ -469,6 +483,8 @@ impl<'m> Graph<'m> {
         }
         // SAFETY: the layout puts so many slots there.
         let slots = unsafe { part(start, layout.slots, layout.window) };
+        // SAFETY: the layout puts one a slot there.
+        let early = unsafe { part(start, layout.early, layout.window) };
         // SAFETY: the layout puts this many edges there.
         let edges = unsafe { part(start, layout.edges, layout.edge_count) };
         // SAFETY: the layout puts two cursors a queue there.
@@ -487,7 +503,7 @@ impl<'m> Graph<'m> {
         // SAFETY: the layout puts one a slot there.
         let initial = unsafe { part(start, layout.initial, layout.window) };
         Some(Self {
-            tasks: Tasks { slots, edges },
+            tasks: Tasks { slots, edges, early },
             ready: std::array::from_fn(queue),
             scopes: Scopes { records },
             layout,
@@ -665,11 +681,12 @@ impl<'m> Graph<'m> {
         }
     }
 
-    /// Completes a task, calling `ready` for each that now waits for nothing. The slot may be another task's afterwards.
+    /// Completes a task, calling `ready` for each that now waits for nothing, and putting each that may be staged into its
+    /// queue. The slot may be another task's afterwards.
     #[inline]
     pub(crate) fn complete(&self, task: u32, ready: impl FnMut(u32)) {
         let scope = self.tasks.slot(task).scope();
-        self.tasks.complete(task, ready);
+        self.tasks.complete(task, ready, |task| self.push_early(task));
         self.count_completed();
         self.scopes.leave(scope);
     }
@@ -719,6 +736,14 @@ impl<'m> Graph<'m> {
     #[inline]
     pub(crate) fn push_ready(&self, task: u32, shape: Shape, starts_together: bool) {
         self.push(task, if starts_together { TOGETHER } else { shape as usize });
+    }
+
+    /// Puts a task that may be staged where the schedulers find it.
+    ///
+    /// # Panics
+    /// As [`Graph::push_ready`].
+    pub(crate) fn push_early(&self, task: u32) {
+        self.push(task, EARLY);
     }
 
     fn push(&self, task: u32, queue: usize) {
@@ -906,6 +931,7 @@ mod tests {
             (layout.initial, 32 * 4),
             (layout.scopes, SCOPES_MAX * 8),
             (layout.slots, 32 * 64),
+            (layout.early, 32 * 24),
             (layout.edges, RINGS * ring.edges as usize * 8),
             (layout.arguments, RINGS * ring.argument_bytes as usize),
             (layout.heap, RINGS * ring.heap_bytes as usize),

@@ -52,7 +52,8 @@ pub struct NewTask<'t> {
 pub struct Submitted {
     /// Which one it is.
     pub task: TaskId,
-    /// It waits for nothing and is in a ready queue, from where a scheduler with cores for this shape can take it.
+    /// It waits for nothing, or may be staged, and is in a queue, from where a scheduler with cores for this shape can take
+    /// it.
     pub ready: Option<Shape>,
 }
 
@@ -92,6 +93,8 @@ pub struct Builder {
     submits: u64,
     /// By slot, the serial number of the task's scope.
     scope_serials: Vec<u64>,
+    /// A task of this run announces itself (`early`).
+    has_early: bool,
 }
 
 impl Builder {
@@ -115,6 +118,7 @@ impl Builder {
         self.free_records.clear();
         self.regions.clear();
         self.come_back = 0;
+        self.has_early = false;
         self.counted_for.resize(graph.tasks.slots.len(), 0);
         self.scope_serials.resize(graph.tasks.slots.len(), ScopeUse::ROOT.serial);
     }
@@ -336,7 +340,7 @@ impl Builder {
 
         let scope = self.scope();
         let predecessors = self.predecessors.len() as u32;
-        let work = TaskWork {
+        let mut work = TaskWork {
             kernels,
             arguments: offset,
             tensors: arguments.len() as u8,
@@ -345,23 +349,33 @@ impl Builder {
             predicate,
             blocks,
             scope: scope.scope,
+            listens: false,
         };
+        let announces = |task: &u32| graph.tasks.slot(*task).early().0;
+        work.listens = self.has_early && work.can_be_staged() && self.predecessors.iter().any(announces);
+        self.has_early |= work.announces();
         let index = graph.slot_of(task);
-        let slot = graph.tasks.slot(index);
+        let (slot, early) = (graph.tasks.slot(index), graph.tasks.early(index));
         slot.prepare(local, &work, predecessors);
-        // The orchestrator's own count, and one for each predecessor that has already completed.
-        let mut met = 1;
+        if work.announces() || work.listens {
+            early.prepare(predecessors);
+        }
+        // The orchestrator's own count, and one for each predecessor that has already completed; or, of the second,
+        // announced itself.
+        let (mut met, mut heard) = (1, 1);
         for position in 0..self.predecessors.len() {
-            let edge = self.take(graph, ring, (Resource::Edges, 1), wait, |(_, edges)| {
-                (
-                    code::DEPENDENCIES_FULL,
-                    format!("the dependency pool is full: it has {edges} dependencies ({EDGES_ENV})"),
-                )
-            })?;
-            let edge = graph.first_edge(ring) + edge as u32;
-            if !graph.tasks.link(self.predecessors[position], edge, index) {
+            let predecessor = self.predecessors[position];
+            let edge = self.take_edge(graph, ring, wait)?;
+            if !graph.tasks.link(predecessor, edge, index) {
                 self.rings[ring].give_back(Resource::Edges, 1);
                 met += 1;
+                heard += 1;
+            } else if work.listens && announces(&predecessor) {
+                let edge = self.take_edge(graph, ring, wait)?;
+                if !graph.tasks.listen(predecessor, edge, index) {
+                    self.rings[ring].give_back(Resource::Edges, 1);
+                    heard += 1;
+                }
             }
         }
         self.enter(scope.scope)?;
@@ -377,8 +391,33 @@ impl Builder {
                 // Nothing was linked to it yet.
                 None => graph.complete(index, |_| ()),
             }
+        } else if work.listens && early.hear(heard) {
+            // It may be ready by now, or done; its slot is this task's until this thread gives it another.
+            graph.push_early(index);
+            ready = kernels.shape();
         }
         Ok(Submitted { task, ready })
+    }
+
+    /// An unused edge of a ring.
+    fn take_edge(
+        &mut self,
+        graph: &Graph<'_>,
+        ring: usize,
+        wait: &AwaitScope<'_>,
+    ) -> Result<u32, GraphError> {
+        let edge = self.take(graph, ring, (Resource::Edges, 1), wait, |(_, edges)| {
+            (
+                code::DEPENDENCIES_FULL,
+                format!("the dependency pool is full: it has {edges} dependencies ({EDGES_ENV})"),
+            )
+        })?;
+        Ok(graph.first_edge(ring) + edge as u32)
+    }
+
+    /// Whether any task of the graph has part in early dispatch.
+    pub(crate) fn has_early(&self) -> bool {
+        self.has_early
     }
 
     /// Tells each task so far that writes any of a view, and, `read` as well, that has read it since.

@@ -11,6 +11,8 @@
 //! A task is known by its slot's index in all of this. When its scope is drained the slot becomes another task's, so an
 //! index is good until then, and a scheduler's until it has left the task's scope.
 //!
+//! What lets a task be on its cores before its predecessors have completed is a second fan-in of the same kind (`early`).
+//!
 //! A task runs in *parts*: each kernel of each block is one. Blocks are handed out by whoever has taken the task from a
 //! ready queue, which one scheduler at a time can have; parts are counted down as they finish, and the last completes
 //! the task.
@@ -18,10 +20,11 @@
 use simpler_device_phase::TaskAttrs;
 
 use super::Shape;
+use super::early::EarlyRecord;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Head of a list without elements.
-const EMPTY: u32 = 0;
+pub(super) const EMPTY: u32 = 0;
 /// Head of the list of a completed task.
 pub const CLOSED: u32 = u32::MAX;
 
@@ -37,7 +40,7 @@ pub struct TaskSlot {
     successors: AtomicU32,
     kernels: [AtomicU64; PLACES],
     arguments: AtomicU32,
-    /// Bits 0..8 tensors, 8..16 scalars, 16..19 places in use, 19..24 predicate, 24.. attributes.
+    /// Bits 0..8 tensors, 8..14 scalars, 14 announces, 15 listens, 16..19 places in use, 19..24 predicate, 24.. attributes.
     shape: AtomicU32,
     blocks: AtomicU32,
     /// The first block that was not handed out; touched by who has the task only.
@@ -133,9 +136,25 @@ pub struct TaskWork {
     pub blocks: u32,
     /// The scope that it is counted in.
     pub scope: u32,
+    /// It has a predecessor that announces itself, and is told so; see `early`.
+    pub listens: bool,
 }
 
 impl TaskWork {
+    /// Whether it announces itself when all of it is on cores: where it is allowed to, and always is put there block by
+    /// block.
+    #[inline]
+    pub const fn announces(&self) -> bool {
+        self.attrs.bits() & TaskAttrs::EARLY_RESOLVE != 0 && self.can_be_staged()
+    }
+
+    /// Whether it can be put on cores before it is ready: there is something to put there, whatever a predicate says
+    /// then, and the cores need not be gathered.
+    #[inline]
+    pub const fn can_be_staged(&self) -> bool {
+        self.kernels.count() != 0 && self.attrs.bits() & TaskAttrs::PREDICATE == 0 && !self.starts_together()
+    }
+
     /// Kernels of all blocks together.
     #[inline]
     pub const fn parts(&self) -> u32 {
@@ -182,6 +201,11 @@ impl Default for TaskSlot {
     }
 }
 
+/// In the byte of the scalars: the task announces itself.
+const ANNOUNCES: u8 = 1 << 6;
+/// And that it listens.
+const LISTENS: u8 = 1 << 7;
+
 impl TaskSlot {
     /// A slot that no task uses.
     pub fn new() -> Self {
@@ -212,7 +236,8 @@ impl TaskSlot {
         }
         self.arguments.store(work.arguments, Ordering::Relaxed);
         let places = work.kernels.active | work.predicate << TaskKernels::PLACE_BITS;
-        let shape = u32::from_le_bytes([work.tensors, work.scalars, places, work.attrs.bits()]);
+        let flags = if work.announces() { ANNOUNCES } else { 0 } | if work.listens { LISTENS } else { 0 };
+        let shape = u32::from_le_bytes([work.tensors, work.scalars | flags, places, work.attrs.bits()]);
         self.shape.store(shape, Ordering::Relaxed);
         self.blocks.store(work.blocks, Ordering::Relaxed);
         self.next_block.store(0, Ordering::Relaxed);
@@ -234,12 +259,21 @@ impl TaskSlot {
             },
             arguments: self.arguments.load(Ordering::Relaxed),
             tensors,
-            scalars,
+            scalars: scalars & !(ANNOUNCES | LISTENS),
             attrs: TaskAttrs::from_bits(attrs),
             predicate: places >> TaskKernels::PLACE_BITS,
             blocks: self.blocks.load(Ordering::Relaxed),
             scope: self.scope.load(Ordering::Relaxed),
+            listens: scalars & LISTENS != 0,
         }
+    }
+
+    /// Whether the task announces itself, and whether it listens; see `early`. As for [`TaskSlot::work`].
+    #[inline]
+    pub fn early(&self) -> (bool, bool) {
+        // ORDERING: Relaxed: as in `work`.
+        let [_, flags, _, _] = self.shape.load(Ordering::Relaxed).to_le_bytes();
+        (flags & ANNOUNCES != 0, flags & LISTENS != 0)
     }
 
     /// The task's number in its ring. As for [`TaskSlot::work`], or for diagnosis.
@@ -298,6 +332,8 @@ pub struct Tasks<'m> {
     pub slots: &'m [TaskSlot],
     /// The pool that fan-out lists are made of.
     pub edges: &'m [Edge],
+    /// What early dispatch knows of each slot's task.
+    pub early: &'m [EarlyRecord],
 }
 
 impl<'m> Tasks<'m> {
@@ -307,14 +343,30 @@ impl<'m> Tasks<'m> {
         &self.slots[task as usize]
     }
 
+    /// What early dispatch knows of the task of an index that the graph handed out.
+    #[inline]
+    pub fn early(&self, task: u32) -> &'m EarlyRecord {
+        &self.early[task as usize]
+    }
+
     /// Makes `successor` wait for `task` with the unused edge `edge`; false when `task` has already completed,
     /// and then the edge is still unused and everything that `task` wrote is visible. Orchestrator only.
     pub fn link(&self, task: u32, edge: u32, successor: u32) -> bool {
-        let head = &self.slot(task).successors;
+        self.push(&self.slot(task).successors, edge, successor)
+    }
+
+    /// Makes `successor` hear of `task`, which announces itself; false when it has. As [`Tasks::link`].
+    pub fn listen(&self, task: u32, edge: u32, successor: u32) -> bool {
+        self.push(&self.early(task).listeners, edge, successor)
+    }
+
+    /// Puts a task into a list with an unused edge; false when the list is closed.
+    fn push(&self, head: &AtomicU32, edge: u32, successor: u32) -> bool {
         let element = &self.edges[edge as usize];
         // ORDERING: Relaxed: published by the exchange below.
         element.successor.store(successor, Ordering::Relaxed);
-        // ORDERING: Acquire: pairs with the swap in `complete`: who sees CLOSED sees the task's outputs.
+        // ORDERING: Acquire: pairs with the swap in `complete` and `announce`: who sees CLOSED sees what was done before,
+        // of a task that has completed its outputs.
         let mut seen = head.load(Ordering::Acquire);
         loop {
             if seen == CLOSED {
@@ -322,8 +374,8 @@ impl<'m> Tasks<'m> {
             }
             // ORDERING: Relaxed: published by the exchange below.
             element.next.store(seen, Ordering::Relaxed);
-            // ORDERING: Release on success: pairs with the swap in `complete`, which then reads the edge and the
-            // successor's slot. Acquire on failure: only CLOSED can have come in between, see above.
+            // ORDERING: Release on success: pairs with the swap in `complete` and `announce`, which then read the edge and
+            // the successor's slot. Acquire on failure: only CLOSED can have come in between, see above.
             match head.compare_exchange(seen, edge + 1, Ordering::Release, Ordering::Acquire) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
@@ -338,21 +390,48 @@ impl<'m> Tasks<'m> {
     }
 
     /// Completes `task`: closes its list and counts down every successor, calling `ready` for each that now waits
-    /// for nothing. Once per task, after its kernel's writes are visible to the caller.
+    /// for nothing, and `queued` for each that may now be staged. Once per task, after its kernel's writes are visible to
+    /// the caller.
     #[inline]
-    pub fn complete(&self, task: u32, mut ready: impl FnMut(u32)) {
+    pub fn complete(&self, task: u32, mut ready: impl FnMut(u32), mut queued: impl FnMut(u32)) {
+        let (announced, _) = self.slot(task).early();
         // ORDERING: SeqCst: its Release pairs with the loads of CLOSED in `link`, its Acquire with its exchange; for the
         // total order see `Graph::set_awaited`.
-        let mut at = self.slot(task).successors.swap(CLOSED, Ordering::SeqCst);
+        let at = self.slot(task).successors.swap(CLOSED, Ordering::SeqCst);
+        self.walk(at, |successor| {
+            let slot = self.slot(successor);
+            // Before it is counted down: until then it is not ready, and its slot no other task's. One that is about to
+            // be ready need not be staged.
+            if !announced && slot.early().1 && slot.waiting_for() > 1 && self.early(successor).hear(1) {
+                queued(successor);
+            }
+            if slot.arrive(1) {
+                ready(successor);
+            }
+        });
+    }
+
+    /// Says that all of `task` is on cores, calling `queued` for each that may now be staged. Once, for a task that
+    /// announces itself, before it is completed.
+    pub fn announce(&self, task: u32, mut queued: impl FnMut(u32)) {
+        // ORDERING: AcqRel: its Release pairs with the loads of CLOSED in `listen`, its Acquire with its exchange.
+        let at = self.early(task).listeners.swap(CLOSED, Ordering::AcqRel);
+        self.walk(at, |listener| {
+            if self.early(listener).hear(1) {
+                queued(listener);
+            }
+        });
+    }
+
+    #[inline]
+    fn walk(&self, mut at: u32, mut each: impl FnMut(u32)) {
         while at != EMPTY {
             let edge = &self.edges[(at - 1) as usize];
-            // ORDERING: Relaxed: ordered by the swap above.
+            // ORDERING: Relaxed: ordered by the swap that gave the list.
             let successor = edge.successor.load(Ordering::Relaxed);
             // ORDERING: Relaxed: as above.
             at = edge.next.load(Ordering::Relaxed);
-            if self.slot(successor).arrive(1) {
-                ready(successor);
-            }
+            each(successor);
         }
     }
 }

@@ -30,6 +30,7 @@ pub mod arena;
 pub mod boxes;
 #[cfg(not(loom))]
 pub mod builder;
+pub mod early;
 pub mod fan;
 pub mod gathering;
 #[cfg(not(loom))]
