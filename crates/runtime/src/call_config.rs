@@ -1,7 +1,7 @@
 //! What one run may choose for itself (RUNTIME §1.5).
 //!
 //! Of the specification's fields these are known: `aicpu_thread_num`, `enable_chip_swimlane`, `runtime_env` and
-//! `output_prefix`. What else it has is refused by whoever carries it here.
+//! `output_prefix`. What else it has is refused where it comes in, as a [record](crate::SimplerCallConfig).
 
 use std::path::PathBuf;
 

@@ -20,6 +20,8 @@ compile_error!("device addresses are 64 bits wide");
 #[cfg(not(loom))]
 mod call_config;
 #[cfg(not(loom))]
+mod call_config_record;
+#[cfg(not(loom))]
 mod clock_anchor;
 pub mod code;
 #[cfg(not(loom))]
@@ -55,6 +57,8 @@ mod sync;
 
 #[cfg(not(loom))]
 pub use call_config::CallConfig;
+#[cfg(not(loom))]
+pub use call_config_record::{CALL_CONFIG_WORDS, OUTPUT_PREFIX_BYTES, SimplerCallConfig};
 #[cfg(not(loom))]
 pub use clock_anchor::take as take_clock_anchor;
 pub use graph::{Limits, RINGS, RingLimits};
