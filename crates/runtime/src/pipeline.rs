@@ -213,7 +213,25 @@ impl ChipRuntime {
         identity: RunIdentity,
     ) -> Result<Prepared<'_>, RunError> {
         // SAFETY: the caller's obligations.
-        unsafe { self.begin(callable, args, Some(identity), IfBusy::Refuse) }
+        unsafe { self.begin(callable, args, Some(identity), None, IfBusy::Refuse) }
+    }
+
+    /// As [`ChipRuntime::prepare`], in slot `slot_id` of [`ChipRuntime::pipeline_depth`] and no other.
+    ///
+    /// # Errors
+    /// As there; code −1 also for a slot that there is not.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn prepare_in(
+        &self,
+        slot_id: usize,
+        callable: CallableId,
+        args: &RunArgs,
+        identity: RunIdentity,
+    ) -> Result<Prepared<'_>, RunError> {
+        // SAFETY: the caller's obligations.
+        unsafe { self.begin(callable, args, Some(identity), Some(slot_id), IfBusy::Refuse) }
     }
 
     /// As [`ChipRuntime::prepare`].
@@ -225,13 +243,21 @@ impl ChipRuntime {
         callable: CallableId,
         args: &RunArgs,
         identity: Option<RunIdentity>,
+        slot_id: Option<usize>,
         if_busy: IfBusy,
     ) -> Result<Prepared<'_>, RunError> {
         let callable = self.callable(callable)?;
         args.config.check(self.platform.profile(), self.graph_runtime)?;
+        let depth = self.slots.len();
+        if let Some(slot_id) = slot_id.filter(|slot_id| *slot_id >= depth) {
+            return Err(RunError::refused(format!("pipeline slot {slot_id}: this chip has {depth}, from 0")));
+        }
         // ORDERING: Relaxed: only a number.
         let run_epoch = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
-        let (slot_id, mut slot) = self.slot(run_epoch, if_busy)?;
+        let (slot_id, mut slot) = match slot_id {
+            None => self.slot(run_epoch, if_busy)?,
+            Some(slot_id) => (slot_id, self.claim_slot(slot_id, if_busy)?),
+        };
         slot.generation += 1;
         let outer = context();
         let root = match identity {
@@ -270,10 +296,6 @@ impl ChipRuntime {
 
     /// A slot for a run, and its number: a free one, or by turns the one that is waited for.
     fn slot(&self, run_epoch: u64, if_busy: IfBusy) -> Result<(usize, Claim<'_, Slot>), RunError> {
-        let claim = |index: usize, if_busy| {
-            let claim = self.slots[index].claim(if_busy, &format!("pipeline slot {index}"))?;
-            Ok((index, claim))
-        };
         let depth = self.slots.len();
         let turns = (0..depth).map(|turn| (run_epoch as usize + turn) % depth);
         let mut refused = None;
@@ -281,13 +303,17 @@ impl ChipRuntime {
         let if_busy = if self.device.is_mine() { IfBusy::Refuse } else { if_busy };
         for if_busy in [IfBusy::Refuse, if_busy] {
             for index in turns.clone() {
-                match claim(index, if_busy) {
-                    Ok(claimed) => return Ok(claimed),
+                match self.claim_slot(index, if_busy) {
+                    Ok(claim) => return Ok((index, claim)),
                     Err(error) => refused = Some(error),
                 }
             }
         }
         Err(refused.unwrap_or_else(|| RunError::refused("the pipeline has no slots")))
+    }
+
+    fn claim_slot(&self, index: usize, if_busy: IfBusy) -> Result<Claim<'_, Slot>, RunError> {
+        self.slots[index].claim(if_busy, &format!("pipeline slot {index}"))
     }
 }
 
@@ -338,6 +364,14 @@ impl<'r> Launched<'r> {
 }
 
 impl Done<'_> {
+    /// How the run ended on the device; [`Done::finalize`] fails with the same, or succeeds but for what it does itself.
+    ///
+    /// # Errors
+    /// The run's own code.
+    pub fn status(&self) -> Result<(), RunError> {
+        self.0.failure().map_or(Ok(()), Err)
+    }
+
     /// Copies results back, emits the device's spans, closes the root span and gives the slot back.
     ///
     /// # Errors
@@ -456,14 +490,19 @@ impl Run<'_> {
         Ok(Ended { status, phases, collected, anchors })
     }
 
-    fn finalize(&mut self) -> Result<(), RunError> {
-        let runtime = self.runtime;
-        let failure = match &self.outcome {
+    /// Why the run failed until now, if it did.
+    fn failure(&self) -> Option<RunError> {
+        match &self.outcome {
             Some(Ok(Ended { status: 0, .. })) => None,
-            Some(Ok(Ended { status, .. })) => Some(self.slot.device_failure(runtime, *status)),
+            Some(Ok(Ended { status, .. })) => Some(self.slot.device_failure(self.runtime, *status)),
             Some(Err(error)) => Some(error.clone()),
             None => Some(RunError::refused("it was not launched")),
-        };
+        }
+    }
+
+    fn finalize(&mut self) -> Result<(), RunError> {
+        let runtime = self.runtime;
+        let failure = self.failure();
         let result = {
             let _span = span!(runtime.names.validate);
             self.slot.validate(runtime, &self.callable, failure)

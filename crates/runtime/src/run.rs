@@ -86,6 +86,20 @@ pub struct CallableId {
     use_of_slot: u64,
 }
 
+impl CallableId {
+    /// The id as a number, for what carries only numbers; never 0.
+    pub fn to_raw(self) -> u64 {
+        (self.use_of_slot * CALLABLES_MAX as u64 + self.slot as u64) + 1
+    }
+
+    /// The id that such a number is; any other is that of no callable, and refused as such where it is used.
+    pub fn from_raw(raw: u64) -> Self {
+        let number = raw.wrapping_sub(1);
+        let callables = CALLABLES_MAX as u64;
+        Self { slot: (number % callables) as usize, use_of_slot: number / callables }
+    }
+}
+
 /// A callable's place in the table.
 #[derive(Default)]
 struct Registration {
@@ -371,7 +385,7 @@ impl ChipRuntime {
     /// - The callable's objects keep to the kernel headers: on a simulated chip they are code of this process.
     pub unsafe fn run(&self, callable: CallableId, args: &RunArgs) -> Result<(), RunError> {
         // SAFETY: the caller's obligations, for as long as the run lasts, which is until `finalize` returns.
-        let prepared = unsafe { self.begin(callable, args, None, IfBusy::Wait) }?;
+        let prepared = unsafe { self.begin(callable, args, None, None, IfBusy::Wait) }?;
         prepared.launch_if(IfBusy::Wait)?.wait().finalize()
     }
 }
