@@ -53,25 +53,12 @@ pub struct Device {
 }
 
 /// What is asked of init besides the device.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Provision {
-    /// The configuration whose arena is built now.
+    /// The configuration for which the first run's work is done now.
     pub(crate) prewarm: Option<CallConfig>,
     /// An async-DMA workspace.
     pub(crate) sdma: bool,
-}
-
-impl Provision {
-    /// What the runtime can do of it: the one place that knows.
-    fn require_known(&self) -> Result<(), RunError> {
-        if self.prewarm.is_some() {
-            return Err(refused("this version builds no arena before the first run: prewarm must be null"));
-        }
-        if self.sdma {
-            return Err(refused("this version has no async-DMA workspace: enable_sdma must be 0"));
-        }
-        Ok(())
-    }
 }
 
 /// An error that says that something was refused before it began.
@@ -233,9 +220,12 @@ impl SimplerContext {
         if device_id < 0 {
             return Err(refused(format!("there is no device {device_id}")));
         }
-        provision.require_known()?;
         let Device { platform, claim } = (self.architecture.attach)(request)?;
-        let runtime = ChipRuntime::new(platform, self.config.clone())?;
+        let config = RuntimeConfig { sdma: provision.sdma, ..self.config.clone() };
+        let runtime = ChipRuntime::new(platform, config)?;
+        if let Some(config) = &provision.prewarm {
+            runtime.prewarm(config)?;
+        }
         *attachment = Attachment::Chip(Arc::new(Chip { runtime, _claim: claim }));
         log_info!("{}: device {device_id} is attached", self.architecture.name);
         Ok(())

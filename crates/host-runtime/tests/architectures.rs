@@ -8,7 +8,8 @@ use std::sync::Arc;
 use simpler_host_log as log;
 use simpler_host_runtime::host_runtime::{HOST_BUILD_GRAPH, SimplerContextConfig};
 use simpler_host_runtime::loader::{HostContext, HostRuntimeLibrary};
-use simpler_runtime::{CallConfig, RunIdentity};
+use simpler_kernel_abi::{ArgUse, DType, HOST_MEMORY, SimplerTensor};
+use simpler_runtime::{CallConfig, ChipArg, RINGS, RingSizes, RunIdentity};
 use support::owner::{flushed_lines, in_own_process, log_to_folder, spans, the_anchor};
 use support::{NOBODY, PLATFORMS, host_runtime, image, roots, sim_context, tree};
 
@@ -211,17 +212,23 @@ fn an_abandoned_run_closes_its_root_span_with_its_context() {
     });
 }
 
+/// An orchestration that fails its run.
+const GIVES_UP: &str = r#"
+#include <simpler/orchestration.h>
+SIMPLER_EXPORT int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run,
+                                             const SimplerChipArgs *args) {
+    (void)args;
+    api->report_fatal(run, "enough of it");
+    return 0;
+}
+"#;
+
 #[test]
 fn what_a_run_fails_with_comes_back_with_its_sentence() {
     in_own_process("what_a_run_fails_with_comes_back_with_its_sentence", || {
         let dir = log_to_folder();
         let context = context("a5sim", 0, 1);
-        let image = support::orchestration(
-            "gives_up",
-            "#include <simpler/orchestration.h>\n\
-             SIMPLER_EXPORT int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run,\n\
-             const SimplerChipArgs *args) { (void)args; api->report_fatal(run, \"enough of it\"); return 0; }\n",
-        );
+        let image = support::callable("gives_up", GIVES_UP, &[]);
         let id = context.register(&image).unwrap();
         let args = simpler_runtime::RunArgs::default();
         // SAFETY: there are no arguments.
@@ -294,5 +301,82 @@ fn a_forked_child_makes_a_context_of_its_own() {
         scene.check().unwrap();
         assert_eq!(roots(&spans(&support::owner::lines_of(dir.path(), child))).len(), 1);
         assert_eq!(roots(&spans(&flushed_lines(dir.path()))).len(), 1);
+    });
+}
+
+#[test]
+fn what_the_first_run_would_build_may_be_built_before() {
+    in_own_process("what_the_first_run_would_build_may_be_built_before", || {
+        let dir = log_to_folder();
+        let context = library("a2a3sim").create_context(&SimplerContextConfig::default()).unwrap();
+        let rings = [RingSizes { window: Some(64), ..RingSizes::default() }; RINGS];
+        let config = |rings| CallConfig { rings, ..CallConfig::default() };
+        let odd = [RingSizes { window: Some(3), ..RingSizes::default() }; RINGS];
+        let error = context.init(0, Some(&config(odd)), false).unwrap_err();
+        assert!(error.code == -5, "{error}");
+        // The device was given back.
+        context.init(0, Some(&config(rings)), false).unwrap();
+        let built = |spans: &[support::owner::SpanLine]| {
+            spans.iter().filter(|span| span.name.ends_with("prewarm.build")).count()
+        };
+        assert_eq!(built(&spans(&flushed_lines(dir.path()))), 1);
+        let mut scene = simpler_scenes::vector_add(100, 1);
+        let id = context.register(&image(&scene)).unwrap();
+        scene.reset();
+        let args = simpler_runtime::RunArgs { config: config(rings), ..scene.args() };
+        // SAFETY: the arguments are the scene's own memory.
+        unsafe { context.run(id, &args, NOBODY) }.unwrap();
+        scene.check().unwrap();
+    });
+}
+
+/// One task.
+const ONE_TASK: &str = r#"
+#include <simpler/orchestration.h>
+SIMPLER_EXPORT int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run,
+                                             const SimplerChipArgs *args) {
+    SimplerTensor from = args->tensors[0], to = args->tensors[1];
+    SimplerTaskArg all[] = {{&from, SIMPLER_INPUT}, {&to, SIMPLER_INOUT}};
+    SimplerTask task = {0};
+    task.struct_size = sizeof task;
+    task.aic = task.aiv1 = SIMPLER_NO_KERNEL;
+    task.args = all;
+    task.arg_count = 2;
+    task.block_count = 1;
+    return api->submit_task(run, &task) < 0;
+}
+"#;
+
+/// Leaves a copy to the engine, or says in the first word that there is none.
+const LEAVES_A_COPY: &str = r#"
+#include <simpler/kernel.h>
+void kernel_entry(const SimplerKernelArgs *args) {
+    const float *from = simpler_tensor_data(args->tensors[0]);
+    float *to = simpler_tensor_data(args->tensors[1]);
+    if (!simpler_copy_async(args, to, from, args->tensors[0]->extent)) to[0] = -1;
+}
+"#;
+
+#[test]
+fn kernels_have_a_copy_engine_where_init_was_asked_for_one() {
+    in_own_process("kernels_have_a_copy_engine_where_init_was_asked_for_one", || {
+        let image = support::callable("leaves_a_copy", ONE_TASK, &[("copy", LEAVES_A_COPY)]);
+        for (device, sdma) in [(0, true), (1, false)] {
+            let context = library("a5sim").create_context(&SimplerContextConfig::default()).unwrap();
+            context.init(device, None, sdma).unwrap();
+            let id = context.register(&image).unwrap();
+            let (mut from, mut to) = ([1.0_f32, 2.0, 3.0], [0.0_f32; 3]);
+            let tensor = |values: &mut [f32; 3], arg_use| {
+                let addr = values.as_mut_ptr().expose_provenance() as u64;
+                let mut tensor = SimplerTensor::whole(addr, 12, DType::F32, HOST_MEMORY);
+                tensor.shapes[0] = 3;
+                ChipArg { tensor, arg_use }
+            };
+            let tensors = vec![tensor(&mut from, ArgUse::Input), tensor(&mut to, ArgUse::InOut)];
+            let args = simpler_runtime::RunArgs { tensors, ..simpler_runtime::RunArgs::default() };
+            // SAFETY: two arrays that nobody touches meanwhile.
+            unsafe { context.run(id, &args, NOBODY) }.unwrap();
+            assert_eq!(to, if sdma { from } else { [-1.0, 0.0, 0.0] });
+        }
     });
 }

@@ -5,7 +5,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use simpler_kernel_compiler::{CallableObjects, Compiler};
+use simpler_kernel_abi::CoreKind;
+use simpler_kernel_compiler::{CallableObjects, CallableSource, Compiler, KernelSource, SourceFile};
 use simpler_runtime::{CallableImage, RunIdentity};
 use simpler_scenes::Scene;
 
@@ -70,12 +71,14 @@ pub(crate) fn image(scene: &Scene) -> CallableImage {
     CallableImage::load(&objects(scene)).unwrap()
 }
 
-/// A callable of one orchestration and no kernel.
-pub(crate) fn orchestration(name: &str, text: &str) -> CallableImage {
-    let source = simpler_kernel_compiler::CallableSource {
+/// A callable of one orchestration and kernels of vector cores, as (name, text).
+pub(crate) fn callable(name: &str, orchestration: &str, kernels: &[(&str, &str)]) -> CallableImage {
+    let file = |name: &str, text: &str| SourceFile::new(format!("{name}.c"), text.to_owned());
+    let kernel = |(name, text): &(&str, &str)| KernelSource { file: file(name, text), kind: CoreKind::Aiv };
+    let source = CallableSource {
         name: name.to_owned(),
-        orchestration: simpler_kernel_compiler::SourceFile::new(format!("{name}.c"), text.to_owned()),
-        kernels: Vec::new(),
+        orchestration: file(name, orchestration),
+        kernels: kernels.iter().map(kernel).collect(),
         headers: Vec::new(),
     };
     CallableImage::load(&compiler().compile(&source).unwrap_or_else(|why| panic!("{why}"))).unwrap()
