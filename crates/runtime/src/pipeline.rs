@@ -382,13 +382,24 @@ impl Done<'_> {
     }
 }
 
-impl Run<'_> {
-    /// Does something with the run's invocation as the thread's.
+/// A thread in a run's invocation; dropped, it is in the one again that it was in before.
+struct Inside<'i, 'r> {
+    run: &'i mut Run<'r>,
+    outer: SpanContext,
+}
+
+impl Drop for Inside<'_, '_> {
+    fn drop(&mut self) {
+        self.run.context = replace_context(self.outer);
+    }
+}
+
+impl<'r> Run<'r> {
+    /// Does something with the run's invocation as the thread's, which is put away again on every path.
     fn within<T>(&mut self, phase: impl FnOnce(&mut Self) -> T) -> T {
         let outer = replace_context(self.context);
-        let result = phase(self);
-        self.context = replace_context(outer);
-        result
+        let inside = Inside { run: self, outer };
+        phase(&mut *inside.run)
     }
 
     /// Finalizes a run that comes no further; why.
