@@ -90,6 +90,11 @@ fn layers(metadata: &serde_json::Value, breaches: &mut Vec<String>) {
     only("simpler-relax", &["libc"]);
     only("simpler-onboard", &["simpler-log-abi", "simpler-platform", "libloading", "thiserror"]);
     only("simpler-host-log-c", &["simpler-host-log", "simpler-log-abi"]);
+    // What it exports is written once, and the objects are nothing else.
+    for object in ["simpler-host-runtime-a2a3sim", "simpler-host-runtime-a5sim"] {
+        only(object, &["simpler-host-log", "simpler-host-runtime"]);
+    }
+    only("simpler-sim-context", &["simpler-host-log"]);
     only("simpler-host-log-macros", &["proc-macro2", "quote", "syn"]);
     only(
         "simpler-host-log",

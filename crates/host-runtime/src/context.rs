@@ -11,7 +11,7 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use simpler_host_log::log_info;
 use simpler_platform::Platform;
@@ -88,8 +88,8 @@ pub struct SimplerContext {
     process: i32,
     /// A call has panicked.
     poisoned: AtomicBool,
-    /// Read by a call for as long as it uses the device, written by init and finalize.
-    attachment: RwLock<Attachment>,
+    /// Locked by a call until it has the chip; no longer, since it may then wait for a run of another thread.
+    attachment: Mutex<Attachment>,
     runs: Mutex<Vec<OpenRun>>,
 }
 
@@ -130,7 +130,7 @@ struct Taken<'c> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let mut runs = self.context.runs();
+        let mut runs = locked(&self.context.runs);
         let Some(at) = runs.iter().position(|run| run.number == self.number) else { return };
         match self.held.phase.take() {
             None => drop(runs.swap_remove(at)),
@@ -174,7 +174,7 @@ impl SimplerContext {
             number: next_number(),
             process: simpler_host_log::pid(),
             poisoned: AtomicBool::new(false),
-            attachment: RwLock::new(Attachment::None),
+            attachment: Mutex::new(Attachment::None),
             runs: Mutex::default(),
         }
     }
@@ -210,7 +210,7 @@ impl SimplerContext {
     }
 
     pub(crate) fn init(&self, request: &DeviceRequest<'_>, provision: &Provision) -> Result<(), RunError> {
-        let mut attachment = self.attachment.write().unwrap_or_else(PoisonError::into_inner);
+        let mut attachment = locked(&self.attachment);
         match *attachment {
             Attachment::None => {}
             Attachment::Chip(_) => return Err(refused("the context has a device: it is initialized once")),
@@ -231,12 +231,10 @@ impl SimplerContext {
         Ok(())
     }
 
-    /// Ends this thread's runs and gives the device back.
+    /// Ends this thread's runs and gives the device back; the last call that still uses it does, if there is one.
     pub(crate) fn finalize(&self) -> Result<(), RunError> {
-        // Waits for the calls that use the device, and keeps new ones out.
-        let mut attachment = self.attachment.write().unwrap_or_else(PoisonError::into_inner);
         let own = {
-            let mut runs = self.runs();
+            let mut runs = locked(&self.runs);
             let this_thread = this_thread();
             let others = runs.iter().filter(|run| run.thread != this_thread || run.held.is_none()).count();
             if others != 0 {
@@ -246,7 +244,9 @@ impl SimplerContext {
         };
         // The newest first, as scopes end. Who abandons a run does not ask how it went; the log says so.
         own.into_iter().rev().for_each(drop);
-        *attachment = Attachment::Final;
+        let attachment = std::mem::replace(&mut *locked(&self.attachment), Attachment::Final);
+        // It may take its time: the chip's threads end.
+        drop(attachment);
         Ok(())
     }
 
@@ -259,11 +259,14 @@ impl SimplerContext {
     }
 
     fn with_chip<T>(&self, body: impl FnOnce(&Arc<Chip>) -> Result<T, RunError>) -> Result<T, RunError> {
-        match &*self.attachment.read().unwrap_or_else(PoisonError::into_inner) {
-            Attachment::None => Err(refused("the context has no device yet: simpler_init comes first")),
-            Attachment::Chip(chip) => body(chip),
-            Attachment::Final => Err(finalized()),
-        }
+        let chip = match &*locked(&self.attachment) {
+            Attachment::None => {
+                return Err(refused("the context has no device yet: simpler_init comes first"));
+            }
+            Attachment::Chip(chip) => chip.clone(),
+            Attachment::Final => return Err(finalized()),
+        };
+        body(&chip)
     }
 
     /// Prepares a run.
@@ -292,7 +295,7 @@ impl SimplerContext {
             }?;
             let number = next_number();
             let held = Some(Held { phase: Some(Phase::Prepared(prepared)), chip });
-            self.runs().push(OpenRun { number, thread: this_thread(), held });
+            locked(&self.runs).push(OpenRun { number, thread: this_thread(), held });
             storage.hold(self.number, number);
             Ok(())
         })
@@ -359,7 +362,7 @@ impl SimplerContext {
     }
 
     fn take(&self, number: u64) -> Result<Taken<'_>, RunError> {
-        let mut runs = self.runs();
+        let mut runs = locked(&self.runs);
         let run = runs.iter_mut().find(|run| run.number == number).ok_or_else(stale)?;
         if run.thread != this_thread() {
             return Err(refused("the run was prepared by another thread, on which it stays"));
@@ -367,11 +370,11 @@ impl SimplerContext {
         let held = run.held.take().ok_or_else(|| refused("another call works on the run"))?;
         Ok(Taken { context: self, number, held })
     }
+}
 
-    /// The table, which is whole between statements, also where a holder panicked.
-    fn runs(&self) -> MutexGuard<'_, Vec<OpenRun>> {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// What is behind these locks is whole between statements, also where a holder panicked.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn finalized() -> RunError {

@@ -172,7 +172,8 @@ int simpler_init(SimplerContext *context, int32_t device_id, const SimplerBinari
                  const SimplerBytes *dispatcher, const SimplerCallConfig *prewarm, int enable_sdma);
 
 /* Gives the device back: another context may have it then. Ends open runs as simpler_destroy_context does, and is refused
- * as that is. The context can only be destroyed afterwards. A context without a device becomes final, too. */
+ * as that is. Where another thread's call still uses the device, that call gives it back when it ends. Afterwards the
+ * context can only be destroyed, also one that never had a device. */
 int simpler_finalize(SimplerContext *context);
 
 /* How many runs may have begun at a time, 1 or 2; negative where there is no device. */
@@ -238,8 +239,9 @@ int simpler_run_wait(SimplerContext *context, void *storage);
  * that of the whole run: not 0 if wait's was not, and it wins over wait's. */
 int simpler_run_finalize(SimplerContext *context, void *storage);
 
-/* prepare, launch, wait and finalize, in storage of its own. The result is that of the first phase that failed, but
- * finalize's, if it is not 0, wins over wait's. The next run starts afresh. */
+/* prepare, launch, wait and finalize, in storage of its own; refused, like them, where a slot or the device is in use. The
+ * result is that of the first phase that failed, but finalize's, if it is not 0, wins over wait's. The next run starts
+ * afresh. */
 int simpler_run(SimplerContext *context, const SimplerRunRequest *request);
 
 /* Copies what the calling thread's latest failure with `context` said into `out` (`size` bytes, zero-terminated, cut if
