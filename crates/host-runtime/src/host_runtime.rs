@@ -123,24 +123,28 @@ pub struct SimplerRunRequest {
     pub reserved: u32,
 }
 
-const _: () = {
-    assert!(size_of::<SimplerBytes>() == 16 && offset_of!(SimplerBytes, size) == 8);
-    assert!(size_of::<SimplerContextConfig>() == 8 && offset_of!(SimplerContextConfig, pipeline_depth) == 4);
-    assert!(size_of::<SimplerBinaries>() == 32 && offset_of!(SimplerBinaries, aicore) == 16);
-    assert!(size_of::<SimplerKernelImage>() == 32 && align_of::<SimplerKernelImage>() == 8);
-    assert!(offset_of!(SimplerKernelImage, object) == 8 && offset_of!(SimplerKernelImage, kind) == 24);
-    assert!(size_of::<SimplerCallableImage>() == 40 && align_of::<SimplerCallableImage>() == 8);
-    assert!(offset_of!(SimplerCallableImage, orchestration) == 8);
-    assert!(offset_of!(SimplerCallableImage, kernels) == 24);
-    assert!(offset_of!(SimplerCallableImage, kernel_count) == 32);
-    assert!(size_of::<SimplerRunTensor>() == 136 && offset_of!(SimplerRunTensor, arg_use) == 128);
-    assert!(size_of::<SimplerRunRequest>() == 64 && align_of::<SimplerRunRequest>() == 8);
-    assert!(offset_of!(SimplerRunRequest, tensors) == 8 && offset_of!(SimplerRunRequest, scalars) == 16);
-    assert!(offset_of!(SimplerRunRequest, tensor_count) == 24);
-    assert!(offset_of!(SimplerRunRequest, scalar_count) == 28);
-    assert!(offset_of!(SimplerRunRequest, config) == 32 && offset_of!(SimplerRunRequest, run_id) == 40);
-    assert!(offset_of!(SimplerRunRequest, dispatch_id) == 48 && offset_of!(SimplerRunRequest, slot) == 56);
-};
+/// Pins the layout of a record: its size, and where each field is.
+macro_rules! layout {
+    ($type:ident of $size:literal bytes { $($field:ident @ $offset:literal),* $(,)? }) => {
+        const _: () = {
+            assert!(size_of::<$type>() == $size);
+            $(assert!(offset_of!($type, $field) == $offset);)*
+        };
+    };
+}
+
+layout!(SimplerBytes of 16 bytes { data @ 0, size @ 8 });
+layout!(SimplerContextConfig of 8 bytes { graph_runtime @ 0, pipeline_depth @ 4 });
+layout!(SimplerBinaries of 32 bytes { aicpu @ 0, aicore @ 16 });
+layout!(SimplerKernelImage of 32 bytes { name @ 0, object @ 8, kind @ 24, reserved @ 28 });
+layout!(SimplerCallableImage of 40 bytes {
+    name @ 0, orchestration @ 8, kernels @ 24, kernel_count @ 32, reserved @ 36,
+});
+layout!(SimplerRunTensor of 136 bytes { tensor @ 0, arg_use @ 128 });
+layout!(SimplerRunRequest of 64 bytes {
+    callable @ 0, tensors @ 8, scalars @ 16, tensor_count @ 24, scalar_count @ 28, config @ 32, run_id @ 40,
+    dispatch_id @ 48, slot @ 56, reserved @ 60,
+});
 
 macro_rules! api {
     ($($name:ident: $type:ty,)*) => {

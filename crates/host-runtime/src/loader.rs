@@ -11,6 +11,27 @@
 //! Every Rust object has its own standard library, so nothing but the types of `host_runtime.h` passes. The wrappers
 //! here, [`HostContext`] and [`HostRun`], are that header with its rules as types: a context outlives its runs, a run
 //! stays on its thread, and its phases come in their order.
+//!
+//! ```no_run
+//! # use std::path::Path;
+//! # use simpler_host_runtime::{host_runtime::SimplerContextConfig, loader::HostRuntimeLibrary};
+//! # use simpler_runtime::{CallableImage, RunArgs, RunIdentity};
+//! # fn run(image: &CallableImage, args: &RunArgs) -> Result<(), Box<dyn std::error::Error>> {
+//! let (runtime, context) = ("libsimpler_host_runtime_a5sim.so", "libsimpler_sim_context.so");
+//! // SAFETY: these are what their names say.
+//! let library = unsafe { HostRuntimeLibrary::open(Path::new(runtime), Some(Path::new(context))) }?;
+//! let context = library.create_context(&SimplerContextConfig { pipeline_depth: 2, ..Default::default() })?;
+//! context.init(0, None, false)?;
+//! let callable = context.register(image)?;
+//! let identity = RunIdentity { run_id: 1, dispatch_id: 1 };
+//! // SAFETY: nobody touches the memory that the arguments name until the run has ended.
+//! let run = unsafe { context.prepare(callable, args, identity, None) }?.launch()?;
+//! let (run, waited) = run.wait();
+//! run.finalize()?;
+//! # waited?;
+//! # Ok(())
+//! # }
+//! ```
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
