@@ -192,13 +192,19 @@ fn a_failure_of_finalize_wins_over_a_wait_that_went_well() {
 }
 
 #[test]
-fn a_device_is_given_back_although_another_thread_waits_for_it() {
+fn a_thread_goes_on_although_another_one_waits_for_its_run() {
+    let threads = std::thread::spawn(go_on_while_another_one_waits);
+    wait_for("both threads end", || threads.is_finished());
+    threads.join().unwrap();
+}
+
+fn go_on_while_another_one_waits() {
     struct Everywhere(*mut SimplerContext);
     // SAFETY: the header lets any thread call.
     unsafe impl Sync for Everywhere {}
     let mut bench = Bench::new();
     let (context, storage, request) = (bench.context, bench.storage(), bench.request());
-    let (mut address, waiting) = (0, AtomicI32::new(0));
+    let (mut address, mut other, waiting) = (0, 0, AtomicI32::new(0));
     let shared = &Everywhere(context);
     // SAFETY: as above.
     unsafe {
@@ -215,6 +221,7 @@ fn a_device_is_given_back_although_another_thread_waits_for_it() {
                 let stat = format!("/proc/self/task/{}/stat", waiting.load(Ordering::Acquire));
                 std::fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") S "))
             });
+            assert_eq!(malloc(context, 4, &mut other), 0);
             assert_eq!(finalize(context), 0, "{}", bench.text());
             assert_eq!(copy.join().unwrap(), 0);
         });
