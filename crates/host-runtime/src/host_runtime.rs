@@ -1,6 +1,6 @@
 //! `host_runtime.h`: its types, and the bodies of its functions.
 //!
-//! Each function is one call into [`guarded`], which turns what goes wrong, a panic too, into a code and a sentence. What
+//! Each function is one call into `guarded`, which turns what goes wrong, a panic too, into a code and a sentence. What
 //! a parameter means, and who may call when, is said by the header alone.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
