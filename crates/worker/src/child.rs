@@ -17,6 +17,7 @@ use simpler_relax::Relax;
 
 use crate::endpoint::{MakeEndpoint, Task, Tasks};
 use crate::function::{Function, Nested, Orchestration, SubWorker};
+use crate::image_transfer::Gathering;
 use crate::mailbox::{ChildEnd, Control, Digest, Failure, Request, TASK_FRAMES};
 use crate::process::{exit_now, wait_for_the_end_of};
 use crate::shared_memory::SharedRanges;
@@ -145,13 +146,16 @@ fn leave_with_the_parent(inheritance: &Inheritance<'_>) -> Result<(), RunError> 
 
 fn serve(inheritance: &Inheritance<'_>, endpoint: &mut dyn Endpoint) -> i32 {
     let mailbox = inheritance.mailbox;
+    let mut gathering = Gathering::default();
     let mut relax = Relax::new();
     loop {
         let seen = mailbox.requests().epoch();
         let panicked = match mailbox.next([false; TASK_FRAMES]) {
             Some(Request::Shutdown) => return 0,
             Some(Request::Control(request)) => {
-                let outcome = answer(request, |control| serve_control(inheritance.shared, endpoint, control));
+                let outcome = answer(request, |control| {
+                    serve_control(inheritance.shared, endpoint, &mut gathering, control)
+                });
                 mailbox.finish_control(outcome.as_ref().copied().map_err(|(failure, _)| failure));
                 outcome.err().and_then(|(_, status)| status)
             }
@@ -259,6 +263,7 @@ impl Tasks for Frames<'_> {
 pub(crate) fn serve_control(
     shared: &SharedRanges,
     endpoint: &mut dyn Endpoint,
+    gathering: &mut Gathering,
     control: Control,
 ) -> Result<u64, RunError> {
     match control {
@@ -278,6 +283,11 @@ pub(crate) fn serve_control(
             endpoint.copy_from(target, device).map(|()| 0)
         }
         Control::Prepare { callable } => endpoint.prepare(&callable),
+        Control::Register { callable, chunk } => match gathering.take(callable, chunk).map_err(refused)? {
+            Some(image) => endpoint.register(&image),
+            None => Ok(0),
+        },
+        Control::Unregister { callable } => endpoint.unregister(&callable).map(|()| 0),
     }
 }
 

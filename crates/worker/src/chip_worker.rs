@@ -18,8 +18,17 @@ use crate::{CallableImage, Endpoint, RunArgs, RunError, Task, Tasks};
 pub struct ChipWorker {
     // FORK: made after the last fork; its threads exist in this process only.
     runtime: ChipRuntime,
-    /// Local slots: the digest that frames carry, and the runtime's identity.
-    slots: Vec<([u8; 32], CallableId)>,
+    /// Local slots, free ones among them.
+    slots: Vec<Option<Slot>>,
+}
+
+/// A callable of this chip.
+struct Slot {
+    /// What frames carry.
+    digest: [u8; 32],
+    id: CallableId,
+    /// How often it was registered; the runtime counts the same.
+    count: usize,
 }
 
 /// How often a worker with one run on its device looks for another one to bind meanwhile.
@@ -35,22 +44,15 @@ impl ChipWorker {
         config: RuntimeConfig,
         callables: &[CallableImage],
     ) -> Result<Self, RunError> {
-        let runtime = ChipRuntime::new(platform, config)?;
-        let slots = callables
-            .iter()
-            .map(|callable| {
-                let id = runtime.register(callable).map_err(|mut error| {
-                    error.text = format!("callable {}: {}", callable.name, error.text);
-                    error
-                })?;
-                Ok((callable.digest(), id))
-            })
-            .collect::<Result<_, RunError>>()?;
-        Ok(Self { runtime, slots })
+        let mut worker = Self { runtime: ChipRuntime::new(platform, config)?, slots: Vec::new() };
+        callables.iter().try_for_each(|callable| worker.register(callable).map(drop))?;
+        Ok(worker)
     }
 
-    fn slot(&self, callable: &[u8; 32]) -> Result<usize, RunError> {
-        self.slots.iter().position(|(digest, _)| digest == callable).ok_or_else(|| RunError {
+    fn slot(&self, callable: &[u8; 32]) -> Result<(usize, CallableId), RunError> {
+        let slots = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.as_ref()?)));
+        let mut found = slots.filter(|(_, slot)| slot.digest == *callable);
+        found.next().map(|(index, slot)| (index, slot.id)).ok_or_else(|| RunError {
             code: -1,
             text: format!("callable {} is not registered on this chip", hex(callable)),
         })
@@ -63,7 +65,7 @@ fn hex(digest: &[u8; 32]) -> String {
 
 impl Endpoint for ChipWorker {
     unsafe fn run(&mut self, callable: &[u8; 32], args: &RunArgs) -> Result<(), RunError> {
-        let (_, id) = self.slots[self.slot(callable)?];
+        let (_, id) = self.slot(callable)?;
         // SAFETY: the caller's obligations.
         unsafe { self.runtime.run(id, args) }
     }
@@ -83,7 +85,32 @@ impl Endpoint for ChipWorker {
     }
 
     fn prepare(&mut self, callable: &[u8; 32]) -> Result<u64, RunError> {
-        self.slot(callable).map(|slot| slot as u64)
+        self.slot(callable).map(|(slot, _)| slot as u64)
+    }
+
+    fn register(&mut self, image: &CallableImage) -> Result<u64, RunError> {
+        let id = self.runtime.register(image).map_err(|mut error| {
+            error.text = format!("callable {}: {}", image.name, error.text);
+            error
+        })?;
+        let digest = image.digest();
+        let index = self.slot(&digest).map_or_else(
+            |_| self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len()),
+            |(known, _)| known,
+        );
+        if index == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[index].get_or_insert(Slot { digest, id, count: 0 }).count += 1;
+        Ok(index as u64)
+    }
+
+    fn unregister(&mut self, callable: &[u8; 32]) -> Result<(), RunError> {
+        let (index, id) = self.slot(callable)?;
+        self.runtime.unregister(id)?;
+        let slot = &mut self.slots[index];
+        *slot = slot.take().filter(|slot| slot.count > 1).map(|slot| Slot { count: slot.count - 1, ..slot });
+        Ok(())
     }
 
     fn malloc(&mut self, bytes: usize) -> Result<u64, RunError> {
@@ -143,8 +170,7 @@ impl Pipeline<'_> {
     unsafe fn bind(&mut self, task: Task) {
         let Task { slot, callable, args, run_id, dispatch_id } = task;
         let worker = self.worker;
-        let prepared = worker.slot(&callable).and_then(|callable| {
-            let (_, id) = worker.slots[callable];
+        let prepared = worker.slot(&callable).and_then(|(_, id)| {
             // SAFETY: the caller's obligation.
             unsafe { worker.runtime.prepare(id, &args, RunIdentity { run_id, dispatch_id }) }
         });

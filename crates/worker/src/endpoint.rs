@@ -52,8 +52,17 @@ pub trait Endpoint {
         // SAFETY: the caller's obligation.
         unsafe { run_one_by_one(self, tasks) };
     }
-    /// The local slot of a callable that the parent's snapshot held.
+    /// The local slot of a callable that the parent's snapshot held or that was registered since.
     fn prepare(&mut self, callable: &[u8; 32]) -> Result<u64, RunError>;
+    /// Makes a callable known that the snapshot did not hold; gives its local slot. One that is known already stays until
+    /// it is unregistered as often. Refused, as the next one, where there is no chip for it.
+    fn register(&mut self, image: &CallableImage) -> Result<u64, RunError> {
+        no_chip(&format!("register callable {}", image.name))
+    }
+    /// Takes one registration back, that of the snapshot included. Runs that were handed over before have ended.
+    fn unregister(&mut self, _callable: &[u8; 32]) -> Result<(), RunError> {
+        no_chip("unregister")
+    }
     /// Ends what this endpoint drives, before it is dropped.
     fn close(&mut self) -> Result<(), RunError> {
         Ok(())
@@ -74,6 +83,10 @@ pub trait Endpoint {
     fn copy_from(&mut self, host: &mut [u8], device: u64) -> Result<(), RunError> {
         no_device(&format!("copy of {} bytes from {device:#x}", host.len()))
     }
+}
+
+fn no_chip<T>(what: &str) -> Result<T, RunError> {
+    Err(RunError { code: -1, text: format!("{what}: this worker runs no chip callables") })
 }
 
 fn no_device<T>(what: &str) -> Result<T, RunError> {

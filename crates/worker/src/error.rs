@@ -128,7 +128,7 @@ pub enum WorkerError {
         child: ChildId,
         /// Its process.
         pid: i32,
-        /// `run`, `malloc`, `free`, `copy_to`, `copy_from` or `prepare`.
+        /// `run`, `malloc`, `free`, `copy_to`, `copy_from`, `prepare`, `register` or `unregister`.
         what: &'static str,
         /// The code.
         code: i32,

@@ -1,14 +1,15 @@
 //! What runs in a child that has no chip: functions of the host program, and orchestrations over a worker below.
 //!
 //! Both are closures that the parent had before the fork and the child inherited with its memory. They are called by the
-//! digest of their name, as chip callables are by that of their content.
+//! digest of their name, as chip callables are by that of their content. A closure is memory of the parent's, so it cannot
+//! be registered after the fork; a chip callable can, and a worker below passes it on to its chips.
 
 use std::rc::Rc;
 
 use sha2::{Digest as _, Sha256};
 
 use crate::mailbox::Digest;
-use crate::{Endpoint, RunArgs, RunError, Worker};
+use crate::{Callable, CallableImage, Endpoint, RunArgs, RunError, Worker};
 
 /// A function of a sub worker.
 pub(crate) type Function = Rc<dyn Fn(&RunArgs) -> Result<(), RunError>>;
@@ -63,6 +64,16 @@ impl Endpoint for Nested {
 
     fn prepare(&mut self, callable: &Digest) -> Result<u64, RunError> {
         find(&self.orchestrations, callable).map(|slot| slot as u64)
+    }
+
+    /// With the chips below; orchestrations have slots of their own, so there is none to give.
+    fn register(&mut self, image: &CallableImage) -> Result<u64, RunError> {
+        self.worker.register(image.clone())?;
+        Ok(0)
+    }
+
+    fn unregister(&mut self, callable: &Digest) -> Result<(), RunError> {
+        Ok(self.worker.unregister(Callable(*callable))?)
     }
 
     fn close(&mut self) -> Result<(), RunError> {

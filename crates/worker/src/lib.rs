@@ -80,6 +80,8 @@ mod error;
 #[cfg(not(loom))]
 mod function;
 #[cfg(not(loom))]
+mod image_transfer;
+#[cfg(not(loom))]
 mod level;
 #[cfg(not(loom))]
 mod mailbox;

@@ -39,9 +39,10 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use simpler_relax::EventCount;
 
-use crate::arguments::{self, Blob};
+use crate::arguments::{self, BLOB_WORDS, Blob};
 use crate::call_config;
 use crate::endpoint::Task;
+use crate::image_transfer::Chunk;
 use crate::shared_memory::Mapping;
 use crate::turn::{State, Sticky, Turn};
 use crate::{RunArgs, WorkerError};
@@ -55,6 +56,11 @@ pub(crate) const ERROR_TEXT_BYTES: usize = 1024;
 
 const _: () = assert!(TASK_FRAMES == simpler_runtime::PIPELINE_DEPTH_MAX);
 
+/// Operands of a control request.
+const OPERANDS: usize = 3;
+/// Most bytes of an image that a request carries: what the arguments leave behind their counts and the operands.
+pub(crate) const CHUNK_BYTES: usize = (BLOB_WORDS - 1 - OPERANDS) * 8;
+
 /// A callable's identity in a frame.
 pub(crate) type Digest = [u8; 32];
 
@@ -67,6 +73,8 @@ enum Opcode {
     CopyTo = 2,
     CopyFrom = 3,
     Prepare = 4,
+    Register = 5,
+    Unregister = 6,
 }
 
 #[repr(C)]
@@ -240,7 +248,7 @@ impl Mailboxes {
 }
 
 /// A control request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Control {
     /// Gives a device address.
     Malloc { bytes: u64 },
@@ -252,6 +260,10 @@ pub(crate) enum Control {
     CopyFrom { host: u64, device: u64, bytes: u64 },
     /// Gives the child's local slot of the callable.
     Prepare { callable: Digest },
+    /// A part of a callable's image. With the last one the child registers it, and gives its local slot.
+    Register { callable: Digest, chunk: Chunk },
+    /// Gives nothing.
+    Unregister { callable: Digest },
 }
 
 impl Control {
@@ -263,6 +275,8 @@ impl Control {
             Self::CopyTo { .. } => "copy_to",
             Self::CopyFrom { .. } => "copy_from",
             Self::Prepare { .. } => "prepare",
+            Self::Register { .. } => "register",
+            Self::Unregister { .. } => "unregister",
         }
     }
 }
@@ -302,7 +316,7 @@ impl ParentEnd<'_> {
     pub(crate) fn post_control(&self, request: &Control) {
         let base = &self.mailbox.base;
         debug_assert!(base.state.is(State::Idle), "the base frame is the parent's");
-        let (opcode, operands) = match *request {
+        let (opcode, operands): (_, [u64; OPERANDS]) = match *request {
             Control::Malloc { bytes } => (Opcode::Malloc, [bytes, 0, 0]),
             Control::Free { device } => (Opcode::Free, [device, 0, 0]),
             Control::CopyTo { device, host, bytes } => (Opcode::CopyTo, [device, host, bytes]),
@@ -310,6 +324,15 @@ impl ParentEnd<'_> {
             Control::Prepare { callable } => {
                 base.set_digest(&callable);
                 (Opcode::Prepare, [0, 0, 0])
+            }
+            Control::Register { callable, ref chunk } => {
+                base.set_digest(&callable);
+                set_chunk(base, &chunk.bytes);
+                (Opcode::Register, [chunk.total, chunk.offset, chunk.bytes.len() as u64])
+            }
+            Control::Unregister { callable } => {
+                base.set_digest(&callable);
+                (Opcode::Unregister, [0, 0, 0])
             }
         };
         // ORDERING: Relaxed for all: published by the frame's `hand_over`.
@@ -497,6 +520,30 @@ fn protocol_failure(text: String) -> Failure {
     Failure { code: -1, text }
 }
 
+/// Behind the operands.
+fn chunk_words(base: &Frame) -> &[AtomicU64] {
+    &base.arguments[1 + OPERANDS..]
+}
+
+fn set_chunk(base: &Frame, bytes: &[u8]) {
+    debug_assert!(bytes.len() <= CHUNK_BYTES, "a chunk fits");
+    for (to, from) in chunk_words(base).iter().zip(bytes.chunks(8)) {
+        let mut word = [0; 8];
+        word[..from.len()].copy_from_slice(from);
+        // ORDERING: Relaxed: published by the frame's `hand_over`.
+        to.store(u64::from_ne_bytes(word), Ordering::Relaxed);
+    }
+}
+
+fn read_chunk(base: &Frame, bytes: u64) -> Result<Vec<u8>, Failure> {
+    if bytes > CHUNK_BYTES as u64 {
+        return Err(protocol_failure(format!("a chunk of {bytes} bytes, at most {CHUNK_BYTES} fit")));
+    }
+    let words = chunk_words(base).iter();
+    // ORDERING: Relaxed: the Acquire load of the state came before.
+    Ok(words.flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).take(bytes as usize).collect())
+}
+
 fn read_control(base: &Frame) -> Result<Control, Failure> {
     check_version(base)?;
     // ORDERING: Relaxed for all: the Acquire load of the state came before.
@@ -512,6 +559,11 @@ fn read_control(base: &Frame) -> Result<Control, Failure> {
             Control::CopyFrom { host: operand(0), device: operand(1), bytes: operand(2) }
         }
         code if code == Opcode::Prepare as u64 => Control::Prepare { callable: base.digest() },
+        code if code == Opcode::Register as u64 => {
+            let chunk = Chunk { total: operand(0), offset: operand(1), bytes: read_chunk(base, operand(2))? };
+            Control::Register { callable: base.digest(), chunk }
+        }
+        code if code == Opcode::Unregister as u64 => Control::Unregister { callable: base.digest() },
         code => return Err(protocol_failure(format!("unknown control opcode {code}"))),
     })
 }
@@ -568,6 +620,11 @@ mod tests {
         assert_eq!(mailboxes.parent(0).take_init(), None);
     }
 
+    fn chunk(bytes: usize) -> Control {
+        let bytes = (0..bytes).map(|byte| (byte % 251) as u8).collect();
+        Control::Register { callable: [0xcd; 32], chunk: Chunk { total: 1 << 20, offset: 77, bytes } }
+    }
+
     #[test]
     fn every_control_request_arrives_with_its_operands() {
         let mailboxes = ready();
@@ -578,6 +635,9 @@ mod tests {
             Control::CopyTo { device: 4, host: 5, bytes: 6 },
             Control::CopyFrom { host: 7, device: 8, bytes: 9 },
             Control::Prepare { callable: [0xab; 32] },
+            chunk(CHUNK_BYTES),
+            chunk(13),
+            Control::Unregister { callable: [0xef; 32] },
         ]
         .into_iter()
         .enumerate()
@@ -722,6 +782,11 @@ mod tests {
         mailboxes.mailbox(0).base.callable_or_opcode.store(99, Ordering::Relaxed);
         let Some(Request::Control(Err(refusal))) = child.next([false; 2]) else { panic!("accepted") };
         assert!(refusal.text.contains("opcode 99"), "{refusal:?}");
+        let base = &mailboxes.mailbox(0).base;
+        base.callable_or_opcode.store(Opcode::Register as u64, Ordering::Relaxed);
+        base.arguments[3].store(CHUNK_BYTES as u64 + 1, Ordering::Relaxed);
+        let Some(Request::Control(Err(refusal))) = child.next([false; 2]) else { panic!("accepted") };
+        assert!(refusal.text.contains(&format!("at most {CHUNK_BYTES} fit")), "{refusal:?}");
         mailboxes.mailbox(0).base.protocol_version.store(2, Ordering::Relaxed);
         let Some(Request::Control(Err(refusal))) = child.next([false; 2]) else { panic!("accepted") };
         assert!(refusal.text.contains("protocol 2"), "{refusal:?}");

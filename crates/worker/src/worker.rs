@@ -31,6 +31,7 @@ use crate::child::{self, Inheritance, LOG_DRAIN_LIMIT, Role};
 use crate::endpoint::MakeEndpoint;
 use crate::error::Ending;
 use crate::function::{Function, Orchestration, digest_of};
+use crate::image_transfer::{self, Gathering};
 use crate::level::{self, CHIP_LEVEL, LEVEL_MAX, NODE_LEVEL, Names};
 use crate::mailbox::{Control, Digest, Failure, Mailboxes, ParentEnd, TASK_FRAMES, TaskIdentity};
 use crate::process::{Child, require_one_thread};
@@ -77,10 +78,27 @@ impl Default for LogSetup {
     }
 }
 
-/// A callable, from [`WorkerBuilder::callable`], [`WorkerBuilder::function`] or [`WorkerBuilder::orchestration`]: what it
-/// is, not whose. The same content (of a closure, the same name) is the same callable for every worker that has it.
+/// A callable, from [`WorkerBuilder::callable`], [`WorkerBuilder::function`], [`WorkerBuilder::orchestration`] or
+/// [`Worker::register`]: what it is, not whose. The same content (of a closure, the same name) is the same callable for
+/// every worker that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Callable(Digest);
+pub struct Callable(pub(crate) Digest);
+
+impl Callable {
+    /// Its digest as scalars of a run: an orchestration, which is older than what is registered after the start, is told
+    /// of a callable this way.
+    pub fn to_scalars(self) -> [u64; 4] {
+        let [a, b, c, d] = *self.0.as_chunks().0 else { unreachable!("a digest has 32 bytes") };
+        [a, b, c, d].map(u64::from_le_bytes)
+    }
+
+    /// The callable that [`Callable::to_scalars`] gave, in any process.
+    pub fn from_scalars(scalars: [u64; 4]) -> Self {
+        let mut digest = [0; 32];
+        digest.as_chunks_mut().0.iter_mut().zip(scalars).for_each(|(to, from)| *to = from.to_le_bytes());
+        Self(digest)
+    }
+}
 
 impl fmt::Display for Callable {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -204,21 +222,23 @@ impl WorkerBuilder {
         self
     }
 
-    /// Adds a callable to the snapshot that every chip registers; the same content gives the same callable.
+    /// Adds a callable to the snapshot that every chip registers, those of workers below too; the same content gives the
+    /// same callable. [`Worker::register`] does so after the start.
     ///
     /// # Errors
     /// One more than [`CALLABLES_MAX`].
     pub fn callable(&mut self, image: CallableImage) -> Result<Callable, WorkerError> {
-        let known = Known { digest: image.digest(), hid: image.hid(), runs_on: RunsOn::Chips };
-        let (callable, is_new) = self.know(known, &image.name)?;
+        let known = Known::chip(&image);
+        let is_new = know(&mut self.callables, known, &image.name)?;
         if is_new {
             self.images.push(image);
         }
-        Ok(callable)
+        Ok(Callable(known.digest))
     }
 
     /// Adds a function that sub workers run, each in its own process, with the memory that this process has now. Of a
-    /// host tensor in shared memory it finds the bytes at the tensor's address.
+    /// host tensor in shared memory it finds the bytes at the tensor's address. It is memory of this process, so it can
+    /// only be added before the fork, and stays; so an orchestration.
     ///
     /// # Errors
     /// One more than [`CALLABLES_MAX`]; a name that a function has.
@@ -255,27 +275,12 @@ impl WorkerBuilder {
     ) -> Result<(Callable, Digest), WorkerError> {
         let digest = digest_of(kind, name);
         let [first, ..] = *digest.as_chunks().0 else { unreachable!("a digest has eight bytes") };
-        let known = Known { digest, hid: u64::from_le_bytes(first), runs_on };
-        let (callable, is_new) = self.know(known, name)?;
+        let known = Known { digest, hid: u64::from_le_bytes(first), runs_on, count: 1 };
+        let is_new = know(&mut self.callables, known, name)?;
         if !is_new {
             return Err(WorkerError::Config(format!("there is a {kind} {name} already")));
         }
-        Ok((callable, digest))
-    }
-
-    /// Gives a callable its number; whether it is a new one.
-    fn know(&mut self, known: Known, name: &str) -> Result<(Callable, bool), WorkerError> {
-        let callable = Callable(known.digest);
-        if self.callables.iter().any(|other| other.digest == known.digest) {
-            return Ok((callable, false));
-        }
-        if self.callables.len() == CALLABLES_MAX {
-            return Err(WorkerError::Config(format!(
-                "callable {name} does not fit: a worker has at most {CALLABLES_MAX}"
-            )));
-        }
-        self.callables.push(known);
-        Ok((callable, true))
+        Ok((Callable(digest), digest))
     }
 
     /// Gives a buffer to all children, and to those of workers below; the parent keeps the returned view.
@@ -293,7 +298,10 @@ impl WorkerBuilder {
     /// # Errors
     /// A setting out of range, other threads, a log that does not drain, a fork that fails, or a child whose
     /// bring-up failed, with the child's text. No child is left behind.
-    pub fn start(self) -> Result<Worker, WorkerError> {
+    pub fn start(mut self) -> Result<Worker, WorkerError> {
+        for below in &mut self.workers {
+            self.images.iter().try_for_each(|image| below.callable(image.clone()).map(drop))?;
+        }
         self.check()?;
         let mailboxes = Mailboxes::new(self.ids().len())?;
         let had_writer = log_writer_is_running();
@@ -453,6 +461,34 @@ struct Known {
     digest: Digest,
     hid: u64,
     runs_on: RunsOn,
+    /// How often it was registered; 0 where the place is free.
+    count: usize,
+}
+
+impl Known {
+    fn chip(image: &CallableImage) -> Self {
+        Self { digest: image.digest(), hid: image.hid(), runs_on: RunsOn::Chips, count: 1 }
+    }
+}
+
+/// Gives a callable its place, or counts it once more; whether it is a new one.
+fn know(callables: &mut Vec<Known>, known: Known, name: &str) -> Result<bool, WorkerError> {
+    let mut taken = callables.iter_mut().filter(|other| other.count > 0);
+    if let Some(same) = taken.find(|other| other.digest == known.digest) {
+        same.count += 1;
+        return Ok(false);
+    }
+    if let Some(free) = callables.iter_mut().find(|other| other.count == 0) {
+        *free = known;
+        return Ok(true);
+    }
+    if callables.len() == CALLABLES_MAX {
+        return Err(WorkerError::Config(format!(
+            "callable {name} does not fit: a worker has at most {CALLABLES_MAX}"
+        )));
+    }
+    callables.push(known);
+    Ok(true)
 }
 
 struct ChildState {
@@ -601,6 +637,52 @@ impl Worker {
         self.control(child.into(), Control::Prepare { callable: digest })
     }
 
+    /// Registers a callable with every chip, those of workers below too, after what was submitted before has ended. The same
+    /// content again gives the same callable, which then stays until it is unregistered as often; so does one of
+    /// [`WorkerBuilder::callable`]. Functions and orchestrations are closures, which a child has from the fork or not at all.
+    ///
+    /// # Errors
+    /// One more than [`CALLABLES_MAX`]; an image of more than 64 MiB; a child that refuses it, with the child's text, or is
+    /// gone. No child has it then that did not have it before.
+    pub fn register(&mut self, image: CallableImage) -> Result<Callable, WorkerError> {
+        self.require_open()?;
+        let known = Known::chip(&image);
+        let callable = Callable(known.digest);
+        if know(&mut self.callables, known, &image.name)?
+            && let Err(error) = self.register_with_children(&image)
+        {
+            self.forget(callable);
+            return Err(error);
+        }
+        Ok(callable)
+    }
+
+    /// Takes one registration back, whoever made it. After the last no child has the callable, and another one can have its
+    /// place; what was submitted before ends first.
+    ///
+    /// # Errors
+    /// A callable that is not registered, or a closure, which stays; a child that refuses or is gone. The callable is not
+    /// this worker's any more all the same.
+    pub fn unregister(&mut self, callable: Callable) -> Result<(), WorkerError> {
+        self.require_open()?;
+        let (_, Known { runs_on, digest, .. }) = self.known(callable)?;
+        if runs_on != RunsOn::Chips {
+            return Err(WorkerError::Unknown(format!(
+                "callable {callable} is a function or an orchestration, which stays"
+            )));
+        }
+        if !self.forget(callable) {
+            return Ok(());
+        }
+        if let Some(Local { endpoint, .. }) = &mut self.local {
+            let outcome = endpoint.unregister(&digest);
+            return outcome.map_err(|error| self.own_error("unregister", error));
+        }
+        let children = self.children_with_chips();
+        let answers = self.control_each(&children, &Control::Unregister { callable: digest });
+        answers.into_iter().try_for_each(|answer| answer.map(drop))
+    }
+
     /// Hands a run to a child and returns. A child takes one at a time, or two where its runtime pipelines them
     /// ([`RuntimeConfig::pipeline_depth`]): it makes them in the order in which they were handed over, and copies the
     /// host tensors of the second to the device while the first may still run. What the second reads of the first one's
@@ -618,7 +700,7 @@ impl Worker {
     ) -> Result<Ticket, WorkerError> {
         let (submit, child) = (Start::now(), child.into());
         let index = self.require_living(child)?;
-        let (callable_index, Known { digest, hid, runs_on }) = self.known(callable)?;
+        let (callable_index, Known { digest, hid, runs_on, .. }) = self.known(callable)?;
         if !runs_on.includes(child) {
             return Err(WorkerError::Unknown(format!("callable {callable} is none that {child} runs")));
         }
@@ -683,9 +765,7 @@ impl Worker {
         let unknown = || WorkerError::Unknown(format!("run {} is not of this worker", run.run_id));
         if let Some(Local { outcomes, .. }) = &mut self.local {
             let outcome = outcomes.remove(&run.run_id).ok_or_else(unknown)?;
-            return outcome.map_err(|error| {
-                self.child_error(index, "run", Failure { code: error.code, text: error.text })
-            });
+            return outcome.map_err(|error| self.own_error("run", error));
         }
         let slot = run.task_slot;
         if self.children[index].frames.get(slot).and_then(|frame| frame.in_flight) != Some(run.run_id) {
@@ -827,16 +907,75 @@ impl Worker {
         let index = self.require_living(child)?;
         if let Some(Local { endpoint, .. }) = &mut self.local {
             let _held = self.shared.hold();
-            let outcome = child::serve_control(&self.shared, endpoint.as_mut(), request);
-            return outcome.map_err(|error| {
-                self.child_error(index, request.name(), Failure { code: error.code, text: error.text })
-            });
+            let (what, mut gathering) = (request.name(), Gathering::default());
+            let outcome = child::serve_control(&self.shared, endpoint.as_mut(), &mut gathering, request);
+            return outcome.map_err(|error| self.own_error(what, error));
         }
         self.mailboxes.parent(index).post_control(&request);
         match self.wait_for(index, |end| end.take_control()) {
             Ok(outcome) => outcome.map_err(|failure| self.child_error(index, request.name(), failure)),
             Err(ending) => Err(self.gone(index, ending, format!("during {}", request.name()))),
         }
+    }
+
+    /// Asks several children the same at a time; their answers in that order.
+    fn control_each(&mut self, children: &[usize], request: &Control) -> Vec<Result<u64, WorkerError>> {
+        let asked: Vec<_> = children
+            .iter()
+            .map(|&index| {
+                self.require_living(self.children[index].id)?;
+                self.mailboxes.parent(index).post_control(request);
+                Ok(index)
+            })
+            .collect();
+        let answers = asked.into_iter().map(|asked| match asked {
+            Ok(index) => match self.wait_for(index, |end| end.take_control()) {
+                Ok(outcome) => outcome.map_err(|failure| self.child_error(index, request.name(), failure)),
+                Err(ending) => Err(self.gone(index, ending, format!("during {}", request.name()))),
+            },
+            Err(gone) => Err(gone),
+        });
+        answers.collect()
+    }
+
+    fn children_with_chips(&self) -> Vec<usize> {
+        let runs_none = |child: &ChildState| matches!(child.id, ChildId::Sub(_));
+        (0..self.children.len()).filter(|&index| !runs_none(&self.children[index])).collect()
+    }
+
+    fn register_with_children(&mut self, image: &CallableImage) -> Result<(), WorkerError> {
+        if let Some(Local { endpoint, .. }) = &mut self.local {
+            let outcome = endpoint.register(image);
+            return outcome.map(drop).map_err(|error| self.own_error("register", error));
+        }
+        let children = self.children_with_chips();
+        for &index in &children {
+            self.require_living(self.children[index].id)?;
+        }
+        let mut requests = image_transfer::requests(image).map_err(WorkerError::Arguments)?.peekable();
+        while let Some(request) = requests.next() {
+            let answers = self.control_each(&children, &request);
+            let took: Vec<_> = children.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()).collect();
+            let took: Vec<_> = took.into_iter().map(|(&index, _)| index).collect();
+            let Some(error) = answers.into_iter().find_map(Result::err) else { continue };
+            // Before the last chunk none of them has more than bytes, which the next registration replaces.
+            if requests.peek().is_none() {
+                let request = Control::Unregister { callable: image.digest() };
+                for error in self.control_each(&took, &request).into_iter().filter_map(Result::err) {
+                    host_log::log_warn!("callable {}: {error}", image.name);
+                }
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Takes one registration from the table; whether it was the last.
+    fn forget(&mut self, callable: Callable) -> bool {
+        let mut registered = self.callables.iter_mut().filter(|known| known.count > 0);
+        let Some(known) = registered.find(|known| known.digest == callable.0) else { return false };
+        known.count -= 1;
+        known.count == 0
     }
 
     fn wait_for<T>(
@@ -914,15 +1053,20 @@ impl Worker {
         self.owner != getpid()
     }
 
-    /// The place of a child; at level 2, which has no other, 0. Also refuses the copy of a worker in another process: its
-    /// mailboxes are those that the owner uses.
-    fn require_child(&self, child: ChildId) -> Result<usize, WorkerError> {
+    /// Also refuses the copy of a worker in another process: its mailboxes are those that the owner uses.
+    fn require_open(&self) -> Result<(), WorkerError> {
         if self.is_foreign() {
             return Err(WorkerError::Foreign { owner: self.owner.as_raw() });
         }
         if self.closed {
             return Err(WorkerError::Closed);
         }
+        Ok(())
+    }
+
+    /// The place of a child; at level 2, which has no other, 0.
+    fn require_child(&self, child: ChildId) -> Result<usize, WorkerError> {
+        self.require_open()?;
         if self.local.is_some() && child == ChildId::Chip(0) {
             return Ok(0);
         }
@@ -951,7 +1095,7 @@ impl Worker {
     }
 
     fn known(&self, callable: Callable) -> Result<(usize, Known), WorkerError> {
-        let index = self.callables.iter().position(|known| known.digest == callable.0);
+        let index = self.callables.iter().position(|known| known.count > 0 && known.digest == callable.0);
         let index = index
             .ok_or_else(|| WorkerError::Unknown(format!("callable {callable} is none of this worker's")))?;
         Ok((index, self.callables[index]))
@@ -969,9 +1113,14 @@ impl Worker {
     }
 
     fn child_error(&self, index: usize, what: &'static str, failure: Failure) -> WorkerError {
-        let own = (ChildId::Chip(0), self.owner.as_raw());
-        let (child, pid) = self.children.get(index).map_or(own, |state| (state.id, state.process.pid()));
-        WorkerError::Child { child, pid, what, code: failure.code, text: failure.text }
+        let ChildState { id: child, ref process, .. } = self.children[index];
+        WorkerError::Child { child, pid: process.pid(), what, code: failure.code, text: failure.text }
+    }
+
+    /// What the chip of a level-2 worker reports.
+    fn own_error(&self, what: &'static str, error: RunError) -> WorkerError {
+        let RunError { code, text } = error;
+        WorkerError::Child { child: ChildId::Chip(0), pid: self.owner.as_raw(), what, code, text }
     }
 
     fn gone(&mut self, index: usize, ending: Ending, during: String) -> WorkerError {
