@@ -70,7 +70,8 @@ impl Role<'_> {
                 Ok(Box::new(SubWorker(functions.to_vec())))
             }
             Role::Worker(builder, orchestrations) => {
-                let worker = builder.start_below(inheritance.shared, inheritance.parent)?;
+                let told_to_leave = || inheritance.mailbox.is_told_to_leave();
+                let worker = builder.start_below(inheritance.shared, inheritance.parent, &told_to_leave)?;
                 leave_with_the_parent(inheritance)?;
                 Ok(Box::new(Nested { worker, orchestrations: orchestrations.to_vec() }))
             }

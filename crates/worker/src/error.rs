@@ -76,6 +76,12 @@ pub enum WorkerError {
         /// The limit.
         limit: Duration,
     },
+    /// The set-up was called off: by SIGTERM, or by the worker above. The children that there were are gone.
+    #[error("worker: its set-up was cancelled by {by}")]
+    Cancelled {
+        /// `SIGTERM` or `the worker above`.
+        by: &'static str,
+    },
     /// A child's process ended while something was expected from it.
     #[error("{child} (pid {pid}) {ending} {during}")]
     ChildGone {

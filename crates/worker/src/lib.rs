@@ -68,6 +68,8 @@ mod arguments;
 #[cfg(not(loom))]
 mod call_config;
 #[cfg(not(loom))]
+mod cancellation;
+#[cfg(not(loom))]
 mod child;
 #[cfg(not(loom))]
 mod child_id;

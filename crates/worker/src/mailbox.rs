@@ -462,12 +462,18 @@ impl ChildEnd<'_> {
         self.replies.notify_all();
     }
 
+    /// Whether the parent has told this child to leave, for good.
+    pub(crate) fn is_told_to_leave(&self) -> bool {
+        let base = &self.mailbox.base;
+        base.shutdown.is_set() || base.state.is(State::Shutdown)
+    }
+
     /// What there is to do, if anything. Shutdown comes first, as nobody would collect a result; then the task that was
     /// dispatched first, of those in frames that the child has not `taken` yet; then control: its parent waits for the
     /// answer, so whatever it has dispatched was dispatched before.
     pub(crate) fn next(&self, taken: [bool; TASK_FRAMES]) -> Option<Request> {
         let base = &self.mailbox.base;
-        if base.shutdown.is_set() || base.state.is(State::Shutdown) {
+        if self.is_told_to_leave() {
             return Some(Request::Shutdown);
         }
         // Before the tasks: who has seen the request sees those that were dispatched before it.

@@ -4,12 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, fork, getppid};
+use nix::unistd::{ForkResult, Pid, fork, getppid, setpgid};
 use simpler_relax::{Deadline, EventCount, Relax};
 
 use crate::WorkerError;
+use crate::cancellation::with_sigterm_held;
 use crate::child::exit;
 use crate::error::Ending;
 
@@ -43,18 +44,34 @@ pub(crate) fn require_one_thread() -> Result<(), WorkerError> {
 pub(crate) struct Child {
     // FORK: means nothing in a child, which never waits for its siblings.
     pid: Pid,
+    /// It leads a process group, in which are the processes that it has forked.
+    leads: bool,
     ending: Option<Ending>,
 }
 
 impl Child {
     /// Forks; the child runs `body` and leaves with its status. It neither returns nor unwinds into a frame of
-    /// the caller, runs no exit handler and flushes no inherited stdio buffer.
-    pub(crate) fn fork(body: impl FnOnce() -> i32) -> Result<Self, WorkerError> {
-        // SAFETY: the caller's process has one thread (`require_one_thread` came before), so the child holds
-        // no lock of another; it is a full process.
-        match unsafe { fork() }.map_err(|errno| WorkerError::system("fork", errno))? {
-            ForkResult::Parent { child } => Ok(Self { pid: child, ending: None }),
+    /// the caller, runs no exit handler and flushes no inherited stdio buffer. SIGTERM has its default effect on it. One
+    /// that leads a group does so before this returns: what is sent to the caller's group does not reach it.
+    pub(crate) fn fork(leads: bool, body: impl FnOnce() -> i32) -> Result<Self, WorkerError> {
+        let own = Pid::from_raw(0);
+        let forked = with_sigterm_held(|in_child| {
+            // SAFETY: the caller's process has one thread (`require_one_thread` came before), so the child holds
+            // no lock of another; it is a full process.
+            let forked = unsafe { fork() };
+            if let Ok(ForkResult::Child) = forked {
+                in_child();
+            }
+            forked
+        })?;
+        match forked.map_err(|errno| WorkerError::system("fork", errno))? {
+            ForkResult::Parent { child } => {
+                // Both sides do it, as either may be first; the later one changes nothing, or finds the child gone.
+                let _ = leads.then(|| setpgid(child, own));
+                Ok(Self { pid: child, leads, ending: None })
+            }
             ForkResult::Child => {
+                let _ = leads.then(|| setpgid(own, own));
                 let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(exit::PANICKED);
                 exit_now(status)
             }
@@ -83,11 +100,12 @@ impl Child {
         self.ending
     }
 
-    /// Kills it, unless it was collected.
+    /// Kills it, with its group if it leads one, unless it was collected.
     pub(crate) fn kill(&self) {
         if self.ending.is_none() {
             // It can only fail because the process has ended, which is what was asked for.
             let _ = kill(self.pid, Signal::SIGKILL);
+            let _ = self.leads.then(|| killpg(self.pid, Signal::SIGKILL));
         }
     }
 }

@@ -9,6 +9,10 @@
 //!
 //! A worker of level 2 has no children: its one chip is in this process, and a run has ended when `submit` returns.
 //!
+//! SIGTERM while children are set up cancels the start. The children of the worker that nobody else has forked lead process
+//! groups: a signal to its group, as a terminal sends it, is this process's to handle, and who is killed takes along
+//! what it has forked.
+//!
 //! Every way out goes through [`Worker::close`]: a failed start, an explicit close, a drop.
 
 use std::collections::{HashMap, VecDeque};
@@ -27,6 +31,7 @@ use simpler_relax::{Deadline, PARK_SLICE, Relax};
 use simpler_runtime::RuntimeConfig;
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 
+use crate::cancellation::Cancellation;
 use crate::child::{self, Inheritance, LOG_DRAIN_LIMIT, Role};
 use crate::endpoint::MakeEndpoint;
 use crate::error::Ending;
@@ -56,6 +61,10 @@ pub const WORKERS_MAX: usize = 64;
 /// How long a child may take to leave at close: its run in progress ends by its own deadlines first. A worker below takes
 /// that long for its own children, so each level has as much on top.
 const REAP_LIMIT: Duration = Duration::from_secs(60);
+/// How long a child may take to leave when the set-up is cancelled, for each level: with the most levels it stays below the
+/// 10 s after which who sends SIGTERM usually sends SIGKILL.
+const CANCEL_LIMIT: Duration = Duration::from_secs(2);
+const BY_SIGTERM: &str = "SIGTERM";
 /// How long SIGKILL may take to end a process that is in the kernel.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
@@ -295,18 +304,28 @@ impl WorkerBuilder {
     /// To be called before the process has any other thread than the host log's writer, which it stops and,
     /// once the children are ready, starts again. At level 2 there may be threads.
     ///
+    /// SIGTERM meanwhile cancels the start, above level 2; what the host program has set for it has no effect until this
+    /// returns. Children that are in their bring-up then have 2 s, for each level, before they are killed.
+    ///
     /// # Errors
-    /// A setting out of range, other threads, a log that does not drain, a fork that fails, or a child whose
-    /// bring-up failed, with the child's text. No child is left behind.
-    pub fn start(mut self) -> Result<Worker, WorkerError> {
+    /// A setting out of range, other threads, a log that does not drain, a fork that fails, a child whose
+    /// bring-up failed, with the child's text, or [`WorkerError::Cancelled`]. No child is left behind.
+    pub fn start(self) -> Result<Worker, WorkerError> {
+        self.start_unless(&|| false)
+    }
+
+    fn start_unless(mut self, told_to_leave: &dyn Fn() -> bool) -> Result<Worker, WorkerError> {
         for below in &mut self.workers {
             self.images.iter().try_for_each(|image| below.callable(image.clone()).map(drop))?;
         }
         self.check()?;
         let mailboxes = Mailboxes::new(self.ids().len())?;
         let had_writer = log_writer_is_running();
-        let started =
-            if self.level == CHIP_LEVEL { self.start_here(mailboxes) } else { self.bring_up(mailboxes) };
+        let started = if self.level == CHIP_LEVEL {
+            self.start_here(mailboxes)
+        } else {
+            self.bring_up(mailboxes, told_to_leave)
+        };
         if started.is_err() && had_writer {
             // The refusal is what the caller can act on; a log without a writer still logs.
             let _ = host_log::start_writer();
@@ -314,11 +333,16 @@ impl WorkerBuilder {
         started
     }
 
-    /// Starts it as a child of a worker that shares this with it.
-    pub(crate) fn start_below(mut self, shared: &SharedRanges, parent: Pid) -> Result<Worker, WorkerError> {
+    /// Starts it as a child of a worker that shares this with it, unless that one tells it to leave meanwhile.
+    pub(crate) fn start_below(
+        mut self,
+        shared: &SharedRanges,
+        parent: Pid,
+        told_to_leave: &dyn Fn() -> bool,
+    ) -> Result<Worker, WorkerError> {
         self.shared.extend(shared);
         self.parent = Some(parent);
-        self.start()
+        self.start_unless(told_to_leave)
     }
 
     /// The children, in the order of their mailboxes.
@@ -365,21 +389,49 @@ impl WorkerBuilder {
         Ok(worker)
     }
 
-    fn bring_up(mut self, mailboxes: Mailboxes) -> Result<Worker, WorkerError> {
+    fn bring_up(
+        mut self,
+        mailboxes: Mailboxes,
+        told_to_leave: &dyn Fn() -> bool,
+    ) -> Result<Worker, WorkerError> {
         self.init_log(true)?;
         host_log::prepare_to_fork(LOG_DRAIN_LIMIT).map_err(|error| WorkerError::Log(error.to_string()))?;
         require_one_thread()?;
+        let mut worker = self.without_children(mailboxes);
+        let sigterm = Cancellation::listen()?;
+        let cancelled = || match (sigterm.is_asked(), told_to_leave()) {
+            (true, _) => Some(BY_SIGTERM),
+            (false, true) => Some("the worker above"),
+            (false, false) => None,
+        };
+        let mut outcome = self.fork_children(&mut worker, &cancelled);
+        // What fails once it was asked for follows from that.
+        if sigterm.end() {
+            outcome = Err(WorkerError::Cancelled { by: BY_SIGTERM });
+        }
+        if let Err(WorkerError::Cancelled { .. }) = outcome {
+            worker.cancel();
+        }
+        outcome?;
+        host_log::start_writer().map_err(|error| WorkerError::Log(error.to_string()))?;
+        Ok(worker)
+    }
+
+    fn fork_children(
+        mut self,
+        worker: &mut Worker,
+        cancelled: &dyn Fn() -> Option<&'static str>,
+    ) -> Result<(), WorkerError> {
         let ids = self.ids();
         let limits: Vec<_> = self.workers.iter().map(|below| INIT_LIMIT * (below.barriers() + 1)).collect();
         let mut below: VecDeque<_> = std::mem::take(&mut self.workers).into();
-        let mut worker = self.without_children(mailboxes);
         for (index, id) in ids.into_iter().enumerate() {
             let role = match id {
                 ChildId::Chip(chip) => Role::Chip(chip, &self.images, self.make_endpoint.as_ref()),
                 ChildId::Sub(_) => Role::Sub(&self.functions),
                 ChildId::Worker(_) => {
                     // What it forks in its turn must not meet with those that are still at it.
-                    worker.wait_until_ready()?;
+                    worker.wait_until_ready(cancelled)?;
                     let Some(mut below) = below.pop_front() else { continue };
                     below.log = self.log.clone();
                     Role::Worker(Box::new(below), &self.orchestrations)
@@ -391,7 +443,8 @@ impl WorkerBuilder {
                 mailbox: worker.mailboxes.child(index),
                 shared: &worker.shared,
             };
-            let process = Child::fork(|| child::live(&inheritance, role))?;
+            // Those that the root has not forked are in the group of the one that it has.
+            let process = Child::fork(self.parent.is_none(), || child::live(&inheritance, role))?;
             worker.children.push(ChildState {
                 id,
                 process,
@@ -404,9 +457,7 @@ impl WorkerBuilder {
                 ending_is_told: false,
             });
         }
-        worker.wait_until_ready()?;
-        host_log::start_writer().map_err(|error| WorkerError::Log(error.to_string()))?;
-        Ok(worker)
+        worker.wait_until_ready(cancelled)
     }
 
     fn check(&self) -> Result<(), WorkerError> {
@@ -870,10 +921,20 @@ impl Worker {
         first_error.map_or(Ok(()), Err)
     }
 
+    /// Shuts down what there is of a set-up that is not wanted any more.
+    fn cancel(&mut self) {
+        // None of them is to blame.
+        self.children.iter_mut().for_each(|child| child.ending_is_told = true);
+        if let Err(error) = self.close_within(CANCEL_LIMIT * self.level.saturating_sub(CHIP_LEVEL)) {
+            host_log::log_warn!("{error}");
+        }
+    }
+
     /// The init barrier of the children that there are so far.
-    fn wait_until_ready(&mut self) -> Result<(), WorkerError> {
+    fn wait_until_ready(&mut self, cancelled: &dyn Fn() -> Option<&'static str>) -> Result<(), WorkerError> {
         let began = Instant::now();
-        let all = (0..self.children.len()).try_for_each(|index| self.wait_until_one_is_ready(index, began));
+        let all = (0..self.children.len())
+            .try_for_each(|index| self.wait_until_one_is_ready(index, began, cancelled));
         if all.is_err() {
             // What the others came to follows from this one, and each has said it in its own log.
             self.children.iter_mut().for_each(|child| child.ending_is_told = true);
@@ -881,14 +942,19 @@ impl Worker {
         all
     }
 
-    fn wait_until_one_is_ready(&mut self, index: usize, began: Instant) -> Result<(), WorkerError> {
+    fn wait_until_one_is_ready(
+        &mut self,
+        index: usize,
+        began: Instant,
+        cancelled: &dyn Fn() -> Option<&'static str>,
+    ) -> Result<(), WorkerError> {
         let ChildState { id: child, ref process, ref frames, init_limit: limit, .. } = self.children[index];
         if !frames.is_empty() {
             return Ok(());
         }
         let pid = process.pid();
         let deadline = Deadline::after(limit.saturating_sub(began.elapsed()));
-        match self.wait_until(index, Some(deadline), |end| end.take_init()) {
+        match self.wait_until(index, Some((deadline, cancelled)), |end| end.take_init()) {
             Ok(Ok(depth)) => {
                 self.children[index].frames = vec![TaskFrame::default(); depth.clamp(1, TASK_FRAMES)];
                 Ok(())
@@ -896,6 +962,7 @@ impl Worker {
             Ok(Err(failure)) => Err(WorkerError::Init { child, pid, text: failure.text }),
             Err(Missing::Ended(ending)) => Err(self.gone(index, ending, "before it was ready".into())),
             Err(Missing::TimedOut) => Err(WorkerError::InitTimeout { child, pid, limit }),
+            Err(Missing::Cancelled(by)) => Err(WorkerError::Cancelled { by }),
             Err(Missing::Orphaned) => {
                 let text = "the process that forked its parent is gone".to_owned();
                 Err(WorkerError::Init { child, pid, text })
@@ -986,15 +1053,18 @@ impl Worker {
         match self.wait_until(index, None, take) {
             Ok(taken) => Ok(taken),
             Err(Missing::Ended(ending)) => Err(ending),
-            Err(Missing::TimedOut | Missing::Orphaned) => unreachable!("there was no deadline"),
+            Err(Missing::TimedOut | Missing::Cancelled(_) | Missing::Orphaned) => {
+                unreachable!("this is no set-up")
+            }
         }
     }
 
-    /// Waits until `take` gives something, and looks every park slice whether the child still lives.
+    /// Waits until `take` gives something, and looks every park slice whether the child still lives. In set-up there are a
+    /// deadline and somebody who may call it off.
     fn wait_until<T>(
         &mut self,
         index: usize,
-        deadline: Option<Deadline>,
+        setup: Option<(Deadline, &dyn Fn() -> Option<&'static str>)>,
         mut take: impl FnMut(ParentEnd<'_>) -> Option<T>,
     ) -> Result<T, Missing> {
         let end = self.mailboxes.parent(index);
@@ -1015,7 +1085,10 @@ impl Worker {
                     // It may have answered before it ended.
                     return take(end).ok_or(Missing::Ended(ending));
                 }
-                if let Some(deadline) = deadline {
+                if let Some((deadline, cancelled)) = setup {
+                    if let Some(by) = cancelled() {
+                        return Err(Missing::Cancelled(by));
+                    }
                     if deadline.passed() {
                         return Err(Missing::TimedOut);
                     }
@@ -1146,5 +1219,6 @@ impl Drop for Worker {
 enum Missing {
     Ended(Ending),
     TimedOut,
+    Cancelled(&'static str),
     Orphaned,
 }
