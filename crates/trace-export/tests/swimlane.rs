@@ -274,6 +274,26 @@ fn the_scheduler_s_loop_lies_around_its_dispatches() {
 }
 
 #[test]
+fn the_loop_of_a_parent_without_a_scheduler_thread_lies_around_what_it_took() {
+    // One thread submits, hands over, waits, and takes the outcome while it waits.
+    let (role, slot) = ("run_id=1 task_slot=0 worker_id=0 dispatch_id=1 role=worker", "run_id=1 task_slot=0");
+    let document = Log::default()
+        .node(500, &format!("node.submit 100 30 {slot} role=facade"))
+        .node(500, &format!("node.dispatch 110 10 {role}"))
+        .node(500, &format!("node.complete 190 5 {role}"))
+        .node(500, "node.scheduler_loop 140 60 role=scheduler drained=1 dispatched=0 drain_ns=5 spins=9")
+        .draw();
+    assert_eq!(names(&document, "thread_name"), [(40, 500, "orchestrator / facade")]);
+    let loops = named(&document, "node.scheduler_loop");
+    let [on_loop] = loops[..] else { panic!("{loops:?}") };
+    assert_eq!((on_loop["args"]["spins"].as_i64(), ns(&on_loop["ts"])), (Some(9), 140));
+    for name in ["node.submit", "node.dispatch", "node.complete"] {
+        assert_eq!(named(&document, name)[0]["tid"], 500, "{name}");
+    }
+    assert_eq!(flows(&document).len(), 1, "the loop is no end of an arrow");
+}
+
+#[test]
 fn a_dispatch_belongs_to_the_latest_submit_before_it() {
     let task = "run_id=1 task_slot=0";
     let document = Log::default()

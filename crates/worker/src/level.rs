@@ -17,15 +17,23 @@ pub(crate) struct Names {
     pub(crate) submit: &'static str,
     pub(crate) dispatch: &'static str,
     pub(crate) complete: &'static str,
+    pub(crate) scheduler_loop: &'static str,
+}
+
+macro_rules! names {
+    ($word:literal) => {
+        Names {
+            submit: concat!($word, ".submit"),
+            dispatch: concat!($word, ".dispatch"),
+            complete: concat!($word, ".complete"),
+            scheduler_loop: concat!($word, ".scheduler_loop"),
+        }
+    };
 }
 
 /// From the node upwards. Digits count network hops above a node.
-const NAMES: [Names; (LEVEL_MAX - NODE_LEVEL) as usize + 1] = [
-    Names { submit: "node.submit", dispatch: "node.dispatch", complete: "node.complete" },
-    Names { submit: "network1.submit", dispatch: "network1.dispatch", complete: "network1.complete" },
-    Names { submit: "network2.submit", dispatch: "network2.dispatch", complete: "network2.complete" },
-    Names { submit: "network3.submit", dispatch: "network3.dispatch", complete: "network3.complete" },
-];
+const NAMES: [Names; (LEVEL_MAX - NODE_LEVEL) as usize + 1] =
+    [names!("node"), names!("network1"), names!("network2"), names!("network3")];
 
 /// The pid above the level whose words this process uses; 0 while it has none.
 // FORK: a child has a pid of its own, so its parent's level does not bind it.

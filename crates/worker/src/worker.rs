@@ -41,7 +41,7 @@ use crate::level::{self, CHIP_LEVEL, LEVEL_MAX, NODE_LEVEL, Names};
 use crate::mailbox::{Control, Digest, Failure, Mailboxes, ParentEnd, TASK_FRAMES, TaskIdentity};
 use crate::process::{Child, require_one_thread};
 use crate::shared_memory::SharedRanges;
-use crate::span::{RunIdentity, Start};
+use crate::span::{RunIdentity, SchedulerLoop, Start};
 use crate::{
     CallableImage, ChildId, ChipWorker, Endpoint, RunArgs, RunError, SharedBuffer, SharedMemory, SharedSlice,
     WorkerError,
@@ -822,15 +822,7 @@ impl Worker {
         if self.children[index].frames.get(slot).and_then(|frame| frame.in_flight) != Some(run.run_id) {
             return Err(unknown());
         }
-        let outcome = self.wait_for(index, |end| {
-            if !end.task_is_done(slot) {
-                return None;
-            }
-            let complete = Start::now();
-            let outcome = end.take_task(slot);
-            complete.end_complete(&run);
-            outcome
-        });
+        let outcome = self.wait_for_task(index, slot, Some(&run));
         self.children[index].frames[slot].in_flight = None;
         match outcome {
             Ok(outcome) => outcome.map_err(|failure| self.child_error(index, "run", failure)),
@@ -848,7 +840,7 @@ impl Worker {
             for slot in 0..self.children[index].frames.len() {
                 let Some(run_id) = self.children[index].frames[slot].in_flight.take() else { continue };
                 let id = self.children[index].id;
-                match self.wait_for(index, |end| end.take_task(slot)) {
+                match self.wait_for_task(index, slot, None) {
                     Ok(Ok(())) => {}
                     Ok(Err(failure)) => {
                         host_log::log_warn!(
@@ -1043,6 +1035,27 @@ impl Worker {
         let Some(known) = registered.find(|known| known.digest == callable.0) else { return false };
         known.count -= 1;
         known.count == 0
+    }
+
+    fn wait_for_task(
+        &mut self,
+        index: usize,
+        slot: usize,
+        run: Option<&RunIdentity>,
+    ) -> Result<Result<(), Failure>, Ending> {
+        let mut waiting = SchedulerLoop::default();
+        let outcome = self.wait_for(index, |end| {
+            if !end.task_is_done(slot) {
+                waiting.spin();
+                return None;
+            }
+            let complete = Start::now();
+            let outcome = end.take_task(slot);
+            waiting.drain(run.map_or_else(|| complete.elapsed_ns(), |run| complete.end_complete(run)));
+            outcome
+        });
+        waiting.end(&self.names);
+        outcome
     }
 
     fn wait_for<T>(

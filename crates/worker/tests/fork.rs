@@ -10,6 +10,7 @@ use std::process::{ExitCode, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use simpler_host_log::monotonic_ns;
 use simpler_kernel_abi::{ArgUse, DType, HOST_MEMORY, SimplerTensor};
 use simpler_log_abi::Threshold;
 use simpler_platform::DeviceAddr;
@@ -60,6 +61,10 @@ const TESTS: &[Test] = &[
     ("a_busy_chip_takes_no_second_run", a_busy_chip_takes_no_second_run),
     ("settings_out_of_range_are_refused", settings_out_of_range_are_refused),
     ("every_process_writes_one_log_with_one_anchor", every_process_writes_one_log_with_one_anchor),
+    (
+        "a_wait_that_finds_nothing_at_first_is_a_span_around_what_it_takes",
+        a_wait_that_finds_nothing_at_first_is_a_span,
+    ),
     (
         "children_leave_their_parents_stdio_and_exit_handlers_alone",
         children_leave_their_parents_stdio_and_exit_handlers_alone,
@@ -705,6 +710,76 @@ fn every_process_writes_one_log_with_one_anchor() {
         assert_eq!(spans.len(), 1, "{name}");
         assert!(spans[0].contains(&format!("inv={run} ")) && spans[0].ends_with(&attributes), "{}", spans[0]);
     }
+}
+
+/// Whether a process sleeps.
+fn sleeps(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('S'))
+}
+
+/// How often a process has gone to sleep.
+fn sleeps_so_far(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.unwrap().trim().parse().unwrap()
+}
+
+/// The number behind a key of a record.
+fn number(record: &str, key: &str) -> i64 {
+    let value = record.split_once(&format!(" {key}=")).unwrap_or_else(|| panic!("{key} in {record}")).1;
+    value.split(' ').next().unwrap().parse().unwrap()
+}
+
+fn a_wait_that_finds_nothing_at_first_is_a_span() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut builder, callable) = scripted(1);
+    builder.log(LogSetup { threshold: Threshold::TIMING, directory: Some(directory.path().into()) });
+    let shared = builder.share(SharedBuffer::new(4096).unwrap());
+    let mut worker = builder.start().unwrap();
+    let own = std::process::id() as i32;
+    let done = worker.submit(0, callable, &args(Script::Add, 1, &shared, 64)).unwrap();
+    until("the run", || worker.poll(&done));
+    worker.wait(done).unwrap();
+    // Two runs: one that ends when this process sleeps in its wait, one whose child is killed then.
+    let mut waited = Vec::new();
+    for (offset, release) in [(128, true), (192, false)] {
+        let ticket = worker.submit(0, callable, &args(Script::Meet, 0, &shared, offset)).unwrap();
+        let child = worker.pids()[0];
+        let ended = beside(|| {
+            until("the wait", || word(&shared, offset) == 1 && sleeps(own));
+            set_word(&shared, offset + 16, monotonic_ns() as u64);
+            // It looks a few times more.
+            let before = sleeps_so_far(own);
+            until("more looks", || sleeps_so_far(own) > before + 2);
+            if release { set_word(&shared, offset + 8, 1) } else { kill(child) }
+        });
+        waited.push(ticket.run_id());
+        assert_eq!(worker.wait(ticket).is_ok(), release);
+        ended();
+    }
+    let _ = worker.close();
+
+    let log = fs::read_to_string(directory.path().join(format!("host.{own}.log"))).unwrap();
+    let named = |name: &str| -> Vec<&str> {
+        log.lines().filter(|line| line.contains(&format!(" name=node.{name} "))).collect()
+    };
+    let [first, second] = named("scheduler_loop")[..] else { panic!("two waits: {log}") };
+    for record in [first, second] {
+        assert!(record.contains(" inv=0 hid=0 depth=0 ") && record.contains(" role=scheduler drained="));
+        assert!(number(record, "spins") > 0 && number(record, "dispatched") == 0, "{record}");
+    }
+    let complete =
+        named("complete").into_iter().find(|record| number(record, "inv") == waited[0] as i64).unwrap();
+    let window = |record: &str| (number(record, "ts"), number(record, "ts") + number(record, "dur"));
+    for (record, offset) in [(first, 128), (second, 192)] {
+        let (slept, (start, end)) = (word(&shared, offset + 16) as i64, window(record));
+        assert!(start <= slept && slept <= end, "{start} to {end} is not around {slept}");
+    }
+    let (inner, outer) = (window(complete), window(first));
+    assert!(outer.0 <= inner.0 && inner.1 <= outer.1, "{outer:?} is not around {inner:?}");
+    assert_eq!((number(first, "drained"), number(first, "drain_ns")), (1, number(complete, "dur")));
+    assert_eq!((number(second, "drained"), number(second, "drain_ns")), (0, 0));
 }
 
 extern "C" fn on_exit() {
