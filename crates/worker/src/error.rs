@@ -76,10 +76,10 @@ pub enum WorkerError {
         /// The limit.
         limit: Duration,
     },
-    /// The set-up was called off: by SIGTERM, or by the worker above. The children that there were are gone.
+    /// The set-up was called off: by SIGTERM, by the worker above, or because that one is gone. The children that there were are gone.
     #[error("worker: its set-up was cancelled by {by}")]
     Cancelled {
-        /// `SIGTERM` or `the worker above`.
+        /// `SIGTERM`, `the worker above` or `the end of the worker above`.
         by: &'static str,
     },
     /// A child's process ended while something was expected from it.

@@ -51,8 +51,8 @@ use crate::{
 pub const CHIPS_MAX: usize = 16;
 /// Most callables of a worker (RUNTIME §1.6).
 pub const CALLABLES_MAX: usize = 64;
-/// How long a child may take to be ready: real devices load firmware. A worker below has that long for each of its own
-/// barriers.
+/// How long a child may take to be ready unless told otherwise: real devices load firmware. A worker below has that long
+/// for each of its own barriers.
 const INIT_LIMIT: Duration = Duration::from_secs(300);
 /// Most sub workers: a process each.
 pub const SUBS_MAX: usize = 64;
@@ -61,7 +61,7 @@ pub const WORKERS_MAX: usize = 64;
 /// How long a child may take to leave at close: its run in progress ends by its own deadlines first. A worker below takes
 /// that long for its own children, so each level has as much on top.
 const REAP_LIMIT: Duration = Duration::from_secs(60);
-/// How long a child may take to leave when the set-up is cancelled, for each level: with the most levels it stays below the
+/// How long a child may take to leave when the set-up is given up, for each level: with the most levels it stays below the
 /// 10 s after which who sends SIGTERM usually sends SIGKILL.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 const BY_SIGTERM: &str = "SIGTERM";
@@ -149,6 +149,7 @@ pub struct WorkerBuilder {
     orchestrations: Vec<(Digest, Orchestration)>,
     shared: SharedRanges,
     make_endpoint: Box<MakeEndpoint>,
+    init_limit: Duration,
     /// Of a worker below, the process that forked this one.
     parent: Option<Pid>,
 }
@@ -167,6 +168,7 @@ impl WorkerBuilder {
             orchestrations: Vec::new(),
             shared: SharedRanges::default(),
             make_endpoint: Box::new(|_, _| Err(RunError { code: -1, text: "no platform".into() })),
+            init_limit: INIT_LIMIT,
             parent: None,
         };
         builder.platform(|_| SimNpu::new(Profile::a2a3sim(), SimOptions::default()));
@@ -195,6 +197,13 @@ impl WorkerBuilder {
     /// Where the log goes: TIMING and above to stderr unless told otherwise.
     pub fn log(&mut self, log: LogSetup) -> &mut Self {
         self.log = log;
+        self
+    }
+
+    /// How long each of its children may take to be ready, 300 s unless told otherwise; a worker below has that long for
+    /// each of its own barriers, and gives its children as long as its own builder says.
+    pub fn init_limit(&mut self, limit: Duration) -> &mut Self {
+        self.init_limit = limit;
         self
     }
 
@@ -371,7 +380,6 @@ impl WorkerBuilder {
             callables: std::mem::take(&mut self.callables),
             children: Vec::new(),
             local: None,
-            parent: self.parent,
             next_dispatch_id: 1,
             closed: false,
         }
@@ -399,18 +407,24 @@ impl WorkerBuilder {
         require_one_thread()?;
         let mut worker = self.without_children(mailboxes);
         let sigterm = Cancellation::listen()?;
-        let cancelled = || match (sigterm.is_asked(), told_to_leave()) {
-            (true, _) => Some(BY_SIGTERM),
-            (false, true) => Some("the worker above"),
-            (false, false) => None,
+        let parent = self.parent;
+        let cancelled = || {
+            if sigterm.is_asked() {
+                Some(BY_SIGTERM)
+            } else if told_to_leave() {
+                Some("the worker above")
+            } else {
+                // Nobody else watches for this one before its children are ready.
+                parent.is_some_and(|parent| getppid() != parent).then_some("the end of the worker above")
+            }
         };
         let mut outcome = self.fork_children(&mut worker, &cancelled);
         // What fails once it was asked for follows from that.
         if sigterm.end() {
             outcome = Err(WorkerError::Cancelled { by: BY_SIGTERM });
         }
-        if let Err(WorkerError::Cancelled { .. }) = outcome {
-            worker.cancel();
+        if let Err(WorkerError::Cancelled { .. } | WorkerError::InitTimeout { .. }) = outcome {
+            worker.give_up();
         }
         outcome?;
         host_log::start_writer().map_err(|error| WorkerError::Log(error.to_string()))?;
@@ -423,7 +437,8 @@ impl WorkerBuilder {
         cancelled: &dyn Fn() -> Option<&'static str>,
     ) -> Result<(), WorkerError> {
         let ids = self.ids();
-        let limits: Vec<_> = self.workers.iter().map(|below| INIT_LIMIT * (below.barriers() + 1)).collect();
+        let limits: Vec<_> =
+            self.workers.iter().map(|below| self.init_limit * (below.barriers() + 1)).collect();
         let mut below: VecDeque<_> = std::mem::take(&mut self.workers).into();
         for (index, id) in ids.into_iter().enumerate() {
             let role = match id {
@@ -451,7 +466,7 @@ impl WorkerBuilder {
                 frames: Vec::new(),
                 init_limit: match id {
                     ChildId::Worker(below) => limits[below],
-                    _ => INIT_LIMIT,
+                    _ => self.init_limit,
                 },
                 told_to_leave: false,
                 ending_is_told: false,
@@ -612,8 +627,6 @@ pub struct Worker {
     children: Vec<ChildState>,
     /// At level 2, until it is closed.
     local: Option<Local>,
-    /// Of a worker below, the process that forked this one.
-    parent: Option<Pid>,
     next_dispatch_id: u64,
     closed: bool,
 }
@@ -913,8 +926,8 @@ impl Worker {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// Shuts down what there is of a set-up that is not wanted any more.
-    fn cancel(&mut self) {
+    /// Shuts down what there is of a set-up that nobody waits for any more.
+    fn give_up(&mut self) {
         // None of them is to blame.
         self.children.iter_mut().for_each(|child| child.ending_is_told = true);
         if let Err(error) = self.close_within(CANCEL_LIMIT * self.level.saturating_sub(CHIP_LEVEL)) {
@@ -955,10 +968,6 @@ impl Worker {
             Err(Missing::Ended(ending)) => Err(self.gone(index, ending, "before it was ready".into())),
             Err(Missing::TimedOut) => Err(WorkerError::InitTimeout { child, pid, limit }),
             Err(Missing::Cancelled(by)) => Err(WorkerError::Cancelled { by }),
-            Err(Missing::Orphaned) => {
-                let text = "the process that forked its parent is gone".to_owned();
-                Err(WorkerError::Init { child, pid, text })
-            }
         }
     }
 
@@ -1066,9 +1075,7 @@ impl Worker {
         match self.wait_until(index, None, take) {
             Ok(taken) => Ok(taken),
             Err(Missing::Ended(ending)) => Err(ending),
-            Err(Missing::TimedOut | Missing::Cancelled(_) | Missing::Orphaned) => {
-                unreachable!("this is no set-up")
-            }
+            Err(Missing::TimedOut | Missing::Cancelled(_)) => unreachable!("this is no set-up"),
         }
     }
 
@@ -1104,10 +1111,6 @@ impl Worker {
                     }
                     if deadline.passed() {
                         return Err(Missing::TimedOut);
-                    }
-                    // Nobody watches for this one before its children are ready.
-                    if self.parent.is_some_and(|parent| getppid() != parent) {
-                        return Err(Missing::Orphaned);
                     }
                 }
             }
@@ -1233,5 +1236,4 @@ enum Missing {
     Ended(Ending),
     TimedOut,
     Cancelled(&'static str),
-    Orphaned,
 }

@@ -1,11 +1,12 @@
-//! SIGTERM to a parent whose children are not ready yet, and whom a signal to a group reaches.
+//! Starts that come to nothing: cancelled, too slow, failed at one of the children, orphaned. And whom a signal reaches.
 
 #![allow(clippy::unwrap_used, reason = "a test program whose functions clippy does not know for tests")]
 
 mod one_thread;
 
 use std::fs;
-use std::process::ExitCode;
+use std::io::{BufRead, BufReader};
+use std::process::{ExitCode, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use simpler_worker::{
     WorkerError,
 };
 
-use one_thread::Test;
+use one_thread::{Test, program};
 
 const TESTS: &[Test] = &[
     (
@@ -28,12 +29,19 @@ const TESTS: &[Test] = &[
     ),
     ("a_node_in_its_set_up_leaves_in_order_with_its_chips", a_node_in_its_set_up_leaves_in_order),
     ("a_node_that_gets_sigterm_in_its_set_up_fails_the_pod", a_node_that_gets_sigterm_fails_the_pod),
+    ("a_chip_that_is_not_ready_in_time_fails_the_start", a_chip_that_is_not_ready_in_time_fails_the_start),
+    ("a_start_that_fails_at_any_child_leaves_nobody", a_start_that_fails_at_any_child_leaves_nobody),
+    ("orphans_leave_whoever_their_new_parent_is", orphans_leave_whoever_their_new_parent_is),
+    ("a_node_in_its_set_up_leaves_with_the_pod", a_node_in_its_set_up_leaves_with_the_pod),
     ("children_have_the_default_disposition_and_lead_their_groups", children_have_the_default_disposition),
     ("a_node_that_is_killed_takes_along_its_chips", a_node_that_is_killed_takes_along_its_chips),
 ];
 
+const PROGRAMS: &[Test] =
+    &[("parent_that_waits", parent_that_waits), ("pod_in_an_endless_set_up", pod_in_an_endless_set_up)];
+
 fn main() -> ExitCode {
-    one_thread::main(TESTS, &[])
+    one_thread::main(TESTS, PROGRAMS)
 }
 
 /// Longer than anything here takes on a loaded machine.
@@ -225,6 +233,125 @@ fn a_node_that_gets_sigterm_fails_the_pod() {
     assert_no_children();
 }
 
+fn a_chip_that_is_not_ready_in_time_fails_the_start() {
+    const SHORT: Duration = Duration::from_millis(100);
+    let mut slow = node(2, |chip| {
+        until("the end of this process", || chip == 0);
+        idle(chip)
+    });
+    slow.init_limit(SHORT);
+    let began = Instant::now();
+    let error = slow.start().map(drop).unwrap_err();
+    assert!(
+        matches!(error, WorkerError::InitTimeout { child: ChildId::Chip(1), limit: SHORT, .. }),
+        "{error:?}"
+    );
+    assert!(error.to_string().ends_with("was not ready within 100ms"), "{error}");
+    assert!((SHORT..LIMIT / 2).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert_no_children();
+}
+
+fn a_start_that_fails_at_any_child_leaves_nobody() {
+    let fails = |ends: fn() -> RunError| Err(ends());
+    for (ends, text) in [
+        ((|| RunError { code: -1, text: "no such device".into() }) as fn() -> RunError, "no such device"),
+        (|| panic!("scripted panic"), "scripted panic"),
+        // SAFETY: always allowed.
+        (|| unsafe { libc::_exit(41) }, "exited with status 41 before it was ready"),
+    ] {
+        for failing in 0..3 {
+            let chip = move |chip| if chip == failing { fails(ends) } else { idle(chip) };
+            let error = node(3, chip).start().map(drop).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("chip {failing} (pid ")), "{error}");
+            assert!(error.to_string().contains(text), "{error}");
+            assert_no_children();
+
+            let mut pod = Worker::builder(4);
+            let pids = pod.share(SharedBuffer::new(64).unwrap());
+            for index in 0..3 {
+                let pids = pids.clone();
+                pod.worker(node(1, move |chip| {
+                    set(&pids, index, pid());
+                    if index == failing { fails(ends) } else { idle(chip) }
+                }));
+            }
+            let error = pod.start().map(drop).unwrap_err();
+            assert!(error.to_string().starts_with(&format!("worker {failing} (pid ")), "{error}");
+            assert!(error.to_string().contains(text), "{error}");
+            assert_no_children();
+            // One after the other: those behind the one that failed were not even forked.
+            let chips = [0, 1, 2].map(|index| get(&pids, index));
+            assert_eq!(chips.map(|chip| chip != 0), [0, 1, 2].map(|index| index <= failing));
+            assert!(
+                chips.iter().all(|chip| *chip == 0 || !is_there(*chip)),
+                "their nodes have collected them"
+            );
+        }
+    }
+    node(2, idle).start().unwrap().close().unwrap();
+}
+
+fn parent_that_waits() {
+    let worker = node(2, idle).start().unwrap();
+    println!("{} {}", worker.pids()[0], worker.pids()[1]);
+    until("the end", || false);
+}
+
+fn pod_in_an_endless_set_up() {
+    let (pod, _) = pod(|node| {
+        println!("{node} {}", pid());
+        until("the end", || false);
+    });
+    drop(pod.start());
+}
+
+/// Starts a program, which prints two pids, kills it, and takes its children as this process's own.
+fn orphans_of(parent: &str) -> [i32; 2] {
+    adopt_orphans();
+    let mut parent = program(parent).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(parent.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    parent.kill().unwrap();
+    parent.wait().unwrap();
+    let mut pids = line.split_whitespace().map(|pid| pid.parse().unwrap());
+    [pids.next().unwrap(), pids.next().unwrap()]
+}
+
+/// Whoever loses its parent becomes this process's child, which learns how it ended.
+fn adopt_orphans() {
+    // SAFETY: no memory is touched.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
+}
+
+/// Waits for a child's end; gives its wait status.
+fn status_of(child: i32) -> i32 {
+    let mut status = 0;
+    until("the child's end", || {
+        // SAFETY: waits for a child and writes one integer.
+        unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) == child }
+    });
+    status
+}
+
+fn orphans_leave_whoever_their_new_parent_is() {
+    for child in orphans_of("parent_that_waits") {
+        let status = status_of(child);
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 2, "{status:#x}");
+    }
+    assert_no_children();
+}
+
+fn a_node_in_its_set_up_leaves_with_the_pod() {
+    let began = Instant::now();
+    let [node, chip] = orphans_of("pod_in_an_endless_set_up");
+    // The node's start failed, and it has ended its chip, which hangs, before.
+    let status = status_of(node);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 1, "{status:#x}");
+    assert!(!is_there(chip));
+    assert!(began.elapsed() < LIMIT / 2, "{:?}", began.elapsed());
+    assert_no_children();
+}
+
 fn children_have_the_default_disposition() {
     disposition(Some(see));
     let mask = || nix::sys::signal::SigSet::thread_get_mask().unwrap().contains(nix::sys::signal::SIGTERM);
@@ -248,9 +375,7 @@ fn children_have_the_default_disposition() {
 }
 
 fn a_node_that_is_killed_takes_along_its_chips() {
-    // Whoever loses its parent becomes this process's child, which learns how it ended.
-    // SAFETY: no memory is touched.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
+    adopt_orphans();
     let (mut pod, pids) = pod(|_| {});
     let noted = pids.clone();
     let hang = pod
@@ -265,9 +390,7 @@ fn a_node_that_is_killed_takes_along_its_chips() {
     until("the orchestration", || get(&pids, 2) == 1);
     let error = pod.close_within(Duration::from_millis(100)).unwrap_err();
     assert!(matches!(error, WorkerError::Unresponsive { child: ChildId::Worker(0), .. }), "{error:?}");
-    let (chip, mut status) = (get(&pids, 1), 0);
-    // SAFETY: waits for a child and writes one integer.
-    until("the chip's end", || unsafe { libc::waitpid(chip, &mut status, libc::WNOHANG) } == chip);
+    let status = status_of(get(&pids, 1));
     assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL, "{status:#x}");
     assert_no_children();
 }
