@@ -9,7 +9,7 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-use simpler_log_abi::{PRODUCERS_CLOSED, SimplerHostLogState, Threshold};
+use simpler_log_abi::{BINDER, PRODUCERS_CLOSED, SimplerHostLogBindFn, SimplerHostLogState, Threshold};
 
 use crate::directory::{self, DirectoryClaim};
 use crate::identity;
@@ -83,6 +83,29 @@ pub unsafe fn bind_state(state: *mut SimplerHostLogState) -> c_int {
     // ORDERING: Release pairs with the Acquire in `state`.
     STATE.store(state, Ordering::Release);
     BOUND
+}
+
+/// Hands the process's log to an object that was loaded, whose symbol [`BINDER`] is `binder`; `what` it is, for who reads
+/// the error. Before any other function of the object is called. Any thread.
+///
+/// # Errors
+/// A sentence, when the object refuses.
+///
+/// # Safety
+///
+/// - `binder` is the address of a function of the type that the header gives to the symbol of this name.
+pub unsafe fn bind_object(binder: *const (), what: &str) -> Result<(), String> {
+    // SAFETY: the caller's obligation.
+    let binder = unsafe { core::mem::transmute::<*const (), SimplerHostLogBindFn>(binder) };
+    let state = core::ptr::from_ref(state());
+    // SAFETY: the state lives as long as the process, and everything behind it is atomic.
+    let why = match unsafe { binder(state.cast_mut()) } {
+        BOUND => return Ok(()),
+        BIND_NULL => "it says that the state is null".to_owned(),
+        BIND_OFF_LADDER => "it says that the threshold is no value of the level ladder".to_owned(),
+        other => format!("it returned {other}"),
+    };
+    Err(format!("{what}: {BINDER} refused the process's log: {why}"))
 }
 
 /// How long a bind waits for what this copy's own log still holds.

@@ -107,7 +107,7 @@ pub use owner::*;
 /// Everything that works on the process's state; models under loom have no process.
 #[cfg(not(loom))]
 mod owner {
-    pub use crate::binding::{BIND_NULL, BIND_OFF_LADDER, BOUND, bind_state, is_bound, state};
+    pub use crate::binding::{BIND_NULL, BIND_OFF_LADDER, BOUND, bind_object, bind_state, is_bound, state};
     pub use crate::emit::{enabled, log, set_threshold};
     pub use crate::error::{DrainTimeout, Error, ErrorKind};
     pub use crate::fork::{

@@ -41,7 +41,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libc::{RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW};
-use simpler_log_abi::{BINDER, SimplerHostLogBindFn, SimplerHostLogState};
+use simpler_log_abi::BINDER;
 use simpler_runtime::{CallConfig, CallableImage, RunArgs, RunError, RunIdentity, code};
 
 use crate::host_runtime::{
@@ -183,14 +183,9 @@ impl OpenObject {
         let Some(binder) = object.symbol(BINDER) else {
             return Err(failed(format!("it does not log into this process's log: it has no {BINDER}")));
         };
-        // SAFETY: the headers of the log give the symbol of this name this type.
-        let binder = unsafe { std::mem::transmute::<*const (), SimplerHostLogBindFn>(binder) };
-        let state = std::ptr::from_ref::<SimplerHostLogState>(simpler_host_log::state());
-        // SAFETY: the state lives as long as the process, and everything behind it is atomic.
-        match unsafe { binder(state.cast_mut()) } {
-            simpler_host_log::BOUND => Ok(object),
-            refusal => Err(failed(format!("{BINDER} refused this process's log with {refusal}"))),
-        }
+        // SAFETY: the headers of the log give the symbol of this name its type.
+        unsafe { simpler_host_log::bind_object(binder, "the object") }.map_err(failed)?;
+        Ok(object)
     }
 
     /// The address of a symbol that the object itself has. The dynamic linker also looks into what the object depends

@@ -34,8 +34,6 @@ mod hid;
 mod host_graph;
 #[cfg(not(loom))]
 mod image;
-#[cfg(not(loom))]
-mod log_binding;
 pub mod names;
 #[cfg(not(loom))]
 mod operations;

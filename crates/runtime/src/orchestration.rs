@@ -16,7 +16,6 @@ use crate::graph::arena::{Awaited, Graph};
 use crate::graph::builder::{Builder, TaskArg};
 use crate::graph::fan::TaskKernels;
 use crate::graph::{GraphError, Shape, TaskId};
-use crate::log_binding::bind_log;
 use crate::operations::{self, CheckedTask, Operations, invalid};
 use crate::run::ChipRuntime;
 
@@ -80,7 +79,10 @@ impl ObjectTable {
         load: impl FnOnce(&[u8], &str) -> Result<Box<dyn LoadedObject>, PlatformError>,
     ) -> Result<(), String> {
         let object = load(&callable.orchestration, &callable.name).map_err(|error| error.to_string())?;
-        bind_log(object.symbol(BINDER), &callable.name)?;
+        if let Some(binder) = object.symbol(BINDER) {
+            // SAFETY: the header gives the symbol of this name this type.
+            unsafe { simpler_host_log::bind_object(binder, &callable.name) }?;
+        }
         let entry = object.symbol(ORCHESTRATION_ENTRY).ok_or_else(|| {
             format!("{}: the orchestration object has no {ORCHESTRATION_ENTRY}", callable.name)
         })?;

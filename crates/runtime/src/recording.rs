@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use simpler_host_log::bind_object;
 use simpler_kernel_abi::{
     CoreKind, KERNEL_ENTRY, KernelEntry, ORCHESTRATION_ENTRY, OrchestrationEntry, SimplerChipArgs,
     SimplerKernelArgs, SimplerTensor,
@@ -22,7 +23,6 @@ use crate::graph::builder::{Builder, TaskArg};
 use crate::graph::fan::{PLACES, TaskKernels};
 use crate::graph::host_arena::HostArena;
 use crate::graph::{GraphError, Limits, TaskId};
-use crate::log_binding::bind_log;
 use crate::operations::{self, CheckedTask, Operations, invalid};
 use crate::orchestration::CORES_PER_CLUSTER;
 use crate::run::RunError;
@@ -70,8 +70,12 @@ impl HostCallable {
         if let Some(orchestration) = libraries.first() {
             // SAFETY: only the address is taken.
             let binder = unsafe { orchestration.get::<*const ()>(BINDER) }.ok();
-            let binder = binder.map(|symbol| symbol.as_raw_ptr().cast_const().cast());
-            bind_log(binder, &objects.orchestration.display().to_string()).map_err(RunError::refused)?;
+            if let Some(binder) = binder {
+                let what = objects.orchestration.display().to_string();
+                // SAFETY: the symbol of this name has the binder's type.
+                unsafe { bind_object(binder.as_raw_ptr().cast_const().cast(), &what) }
+                    .map_err(RunError::refused)?;
+            }
         }
         let mut kernels = Vec::new();
         for (path, kind) in &objects.kernels {

@@ -69,6 +69,50 @@ fn an_orchestration_logs_into_the_processs_log() {
     assert_eq!(log::text(directory.path()).matches("0 scalars").count(), 2);
 }
 
+/// Submits one task.
+const ONE: &str = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    (void)args;
+    SimplerTask task = simpler_task(0, 0);
+    task.aiv0 = 0;
+    return api->submit_task(run, &task) < 0;
+}
+"#;
+
+const TALKATIVE_KERNEL: &str = r#"
+#include <simpler/kernel.h>
+#include <simpler/unified_log.h>
+void kernel_entry(const SimplerKernelArgs *args) {
+    LOG_INFO("block %u", args->block_index);
+}
+"#;
+
+const REFUSING_KERNEL: &str = r#"
+#include <simpler/kernel.h>
+__attribute__((visibility("default"))) int simpler_host_log_bind_state(void *state);
+int simpler_host_log_bind_state(void *state) { (void)state; return 1; }
+void kernel_entry(const SimplerKernelArgs *args) { (void)args; }
+"#;
+
+#[test]
+fn a_kernel_on_a_simulated_chip_logs_into_the_processs_log_or_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    log::start(directory.path());
+    simpler_host_log::set_threshold(Threshold::INFO);
+    let chip = small_chip();
+    let talkative = image("one", ONE, &[("talkative", simpler_kernel_abi::CoreKind::Aiv, TALKATIVE_KERNEL)]);
+    run_once(&chip, &talkative, vec![], vec![]).unwrap();
+    let text = log::text(directory.path());
+    assert_eq!(text.matches("][INFO] kernel_entry: [talkative.c:5] block 0").count(), 1, "{text}");
+
+    let refusing = image("two", ONE, &[("refusing", simpler_kernel_abi::CoreKind::Aiv, REFUSING_KERNEL)]);
+    let error = chip.register(&refusing).unwrap_err();
+    let sentence =
+        "refusing: simpler_host_log_bind_state refused the process's log: it says that the state is null";
+    assert!(error.code == -1 && error.text.contains(sentence), "{error}");
+}
+
 #[test]
 fn an_orchestration_that_refuses_the_log_is_refused_with_a_sentence() {
     let directory = tempfile::tempdir().unwrap();

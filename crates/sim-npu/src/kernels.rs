@@ -1,9 +1,13 @@
 //! The kernels of a chip: shared objects, each loaded once and kept for the chip's life.
+//!
+//! A kernel that logs exports a binder and is given this process's log before anything else of it is looked up. On
+//! silicon it cannot, so it is for those who look for an error.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use simpler_kernel_abi::{KERNEL_ENTRY, KernelEntry};
+use simpler_log_abi::BINDER;
 use simpler_platform::{HostObject, LoadedObject, PlatformError};
 
 /// The kernels of a chip, by content.
@@ -25,6 +29,11 @@ impl Kernels {
             return Ok(kernel.entry);
         }
         let object = HostObject::load_kernel(image, name)?;
+        if let Some(binder) = object.symbol(BINDER) {
+            // SAFETY: the header gives the symbol of this name this type.
+            unsafe { simpler_host_log::bind_object(binder, name) }
+                .map_err(|why| PlatformError::Load { what: name.to_owned(), why })?;
+        }
         let Some(entry) = object.symbol(KERNEL_ENTRY) else {
             let why = format!("it does not export {KERNEL_ENTRY}");
             return Err(PlatformError::Load { what: name.to_owned(), why });

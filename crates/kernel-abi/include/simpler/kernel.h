@@ -4,8 +4,8 @@
  *
  *     void kernel_entry(const SimplerKernelArgs *args);
  *
- * It runs on one simulated AICore at a time, may not block, allocate or log, and may touch only the
- * memory that its tensors name. Every size is in bytes, every address a device address.
+ * It runs on one simulated AICore at a time, may not block or allocate, and may touch only the
+ * memory that its tensors name. On a simulated chip it may log, through the headers of the log. Every size is in bytes, every address a device address.
  *
  * A kernel may return before its work is done: with simpler_copy_async the device's copy engine goes on,
  * with simpler_complete_at somebody else does. Its core is free then; its task completes, and what depends on
