@@ -23,7 +23,7 @@ use crate::directory::DirectoryClaim;
 use crate::error::{Error, ErrorKind};
 use crate::identity::{monotonic_ns, pid};
 use crate::region::{self, Region};
-use crate::{anchor_record, state};
+use crate::{anchor_record, host_identity, state};
 
 /// Room for the directory, `/host.`, a pid, `.log` and a zero.
 const PATH_BYTES: usize = LOG_DIRECTORY_BYTES + 32;
@@ -305,23 +305,37 @@ impl Output {
         if let (true, Some(status), Some(region)) = (self.is_writers, status, Region::current()) {
             region.note_opened(without_zero(&path), status.st_dev, status.st_ino, self.bytes());
         }
-        // An anchor that went to stderr before the directory was bound comes first here as well: it is taken under
-        // the file's lock, so that no other thread appends before it.
+        // An anchor that went to stderr before the directory was bound comes first here as well, and the identity of
+        // the host behind it.
         if anchor_record::is_to_be_repeated() {
-            let lock = FileLock::take(descriptor);
-            let mut record = [0; RECORD_BYTES];
-            if let Some(size) = anchor_record::take_repeat(&mut record) {
-                let written = write_all(descriptor, &record[..size]);
-                if written < size {
-                    cut_back(&lock, written);
-                    drop(lock);
-                    anchor_record::give_back_repeat();
-                    self.close();
-                    return false;
-                }
-                self.bytes += size as u64;
+            let repeated = self.repeat(anchor_record::take_repeat, anchor_record::give_back_repeat);
+            if !repeated {
+                return false;
             }
         }
+        !host_identity::is_to_be_repeated()
+            || self.repeat(host_identity::take_repeat, host_identity::give_back_repeat)
+    }
+
+    /// Writes a record that went to stderr, if `take` still gives it: under the file's lock, so that no other thread
+    /// appends before it. Where that fails the file is closed, and the record given back.
+    fn repeat(
+        &mut self,
+        take: impl FnOnce(&mut [u8; RECORD_BYTES]) -> Option<usize>,
+        give_back: impl FnOnce(),
+    ) -> bool {
+        let lock = FileLock::take(self.descriptor);
+        let mut record = [0; RECORD_BYTES];
+        let Some(size) = take(&mut record) else { return true };
+        let written = write_all(self.descriptor, &record[..size]);
+        if written < size {
+            cut_back(&lock, written);
+            drop(lock);
+            give_back();
+            self.close();
+            return false;
+        }
+        self.bytes += size as u64;
         true
     }
 

@@ -15,7 +15,7 @@ use crate::destination::{self, Output};
 use crate::identity::clear_ready;
 use crate::region::Region;
 use crate::thread::{self, Thread};
-use crate::{anchor_record, is_bound, state, ticks};
+use crate::{anchor_record, host_identity, is_bound, state, ticks};
 
 /// Whether a record at `level` would be emitted now.
 // HOT: two loads.
@@ -82,6 +82,9 @@ pub(crate) fn span(mono_ns: i64, span: SpanFields<'_>) {
 #[inline]
 pub(crate) fn ensure_anchor(thread: &Thread) {
     if AnchorClaim::new(&state().clock_anchor_pid).is_done(thread.pid()) {
+        if !is_bound() && !host_identity::claim().is_done(thread.pid()) && enabled(Level::Timing) {
+            try_host_identity(thread);
+        }
         if is_queued(thread) {
             thread.set_ready();
         }
@@ -125,14 +128,56 @@ fn try_anchor(thread: &Thread) {
             }
         }
     }
+    // Behind an anchor that could be had; else the next record tries both.
+    if claim.is_done(pid) && !is_bound() && !host_identity::claim().is_done(pid) {
+        try_host_identity(thread);
+    }
 }
 
-/// The first record of a queue that nobody else uses yet: the clock anchor, unless it is done or TIMING is muted.
+/// Emits the process's host identity, unless somebody else is at it. For the log's owner.
+#[cold]
+fn try_host_identity(thread: &Thread) {
+    let pid = thread.pid();
+    let claim = host_identity::claim();
+    let way = Way::now(thread);
+    // The writer's start emits it first of all.
+    if matches!(way, Way::Refused) || !claim.claim(pid) {
+        return;
+    }
+    let mut record = [0; RECORD_BYTES];
+    let size = match way {
+        Way::Synchronous => Some(host_identity::encode_now(&mut record)),
+        _ => host_identity::encode_noted(&mut record),
+    };
+    // Finished first: from the submission on the writer may lose it.
+    claim.finish(pid);
+    if let Some(size) = size
+        && !submit(way, thread, &record[..size], -pid)
+    {
+        claim.undo(pid);
+        clear_ready();
+    }
+}
+
+/// The first records of a queue that nobody else uses yet: the clock anchor and the host identity, unless they are done
+/// or TIMING is muted.
 pub(crate) fn begin_queue(region: &'static Region, thread: &Thread) {
     let pid = thread.pid();
     let claim = AnchorClaim::new(&state().clock_anchor_pid);
     if !claim.is_done(pid) && enabled(Level::Timing) && claim.claim(pid) {
         queue_anchor(pid, |record| accept(region, thread, record, pid, |_| ()));
+    }
+    host_identity::note();
+    let claim = host_identity::claim();
+    if !claim.is_done(pid) && enabled(Level::Timing) && claim.claim(pid) {
+        let mut record = [0; RECORD_BYTES];
+        claim.finish(pid);
+        let size = host_identity::encode_noted(&mut record);
+        if let Some(size) = size
+            && !accept(region, thread, &record[..size], -pid, |_| ())
+        {
+            claim.undo(pid);
+        }
     }
 }
 
@@ -311,6 +356,16 @@ fn write_synchronously(record: &[u8], anchor_pid: i32) -> bool {
     landed
 }
 
+/// `line` landed on stderr. `anchor_pid` is the pid whose clock anchor it is, its negative if it is that process's host
+/// identity, else 0.
+pub(crate) fn note_on_stderr(anchor_pid: i32, line: &[u8]) {
+    match anchor_pid {
+        1.. => anchor_record::went_to_stderr(anchor_pid, line),
+        ..=-1 => host_identity::went_to_stderr(anchor_pid.wrapping_neg()),
+        0 => {}
+    }
+}
+
 /// As [`write_synchronously`], without counting.
 pub(crate) fn try_write_synchronously(record: &[u8], anchor_pid: i32) -> bool {
     let mut line = [0; RECORD_BYTES];
@@ -324,8 +379,8 @@ pub(crate) fn try_write_synchronously(record: &[u8], anchor_pid: i32) -> bool {
             return Output::new(false).append(line, 0, &[size as u32]) == 1;
         }
         let landed = destination::write_stderr(line);
-        if landed && anchor_pid != 0 {
-            anchor_record::went_to_stderr(anchor_pid, line);
+        if landed {
+            note_on_stderr(anchor_pid, line);
         }
         landed
     })

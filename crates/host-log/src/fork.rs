@@ -31,7 +31,7 @@ use crate::identity::{begin_life, clear_ready, map_life_page, monotonic_ns, pid,
 use crate::region::{self, Region};
 use crate::sync::{Ordering, register_heavy_barrier};
 use crate::writer::{enqueue, writer_main};
-use crate::{destination, is_bound, log_warn, recover, span, state, thread, ticks};
+use crate::{destination, host_identity, is_bound, log_warn, recover, span, state, thread, ticks};
 
 /// How long the exit of the process waits for records that were accepted.
 const EXIT_DRAIN: Duration = Duration::from_millis(1000);
@@ -553,6 +553,7 @@ pub(crate) fn forget_the_parent(parent: i32, me: i32) {
     // Another thread of the parent may have been in the middle of binding.
     DirectoryClaim::new(&state.log_directory_bound).forget_half_bound();
     state.clock_anchor_pid.store(0, Ordering::Relaxed);
+    host_identity::forget_the_parents();
     if state.sink_owner_pid.load(Ordering::Relaxed).abs() == me {
         state.sink_owner_pid.store(INHERITED_OWNER, Ordering::Relaxed);
     }

@@ -16,7 +16,8 @@
 //!   loom;
 //! - `region` is the memory that all of that lies in, a file that outlives the process; `stack` the open spans in it,
 //!   `ticks` the processor's counter as a clock;
-//! - `writer` empties the ring into a `destination`; `anchor_record` is the anchor's text;
+//! - `writer` empties the ring into a `destination`; `anchor_record` is the anchor's text,
+//!   `host_identity` says which host its process is on;
 //! - `fork` is the writer's life: start, flush, quiesce, close, and what a child inherits;
 //! - `rings`, `recover` and `open_spans` look at the regions of other processes, living and dead.
 //!
@@ -67,6 +68,8 @@ mod emit;
 mod error;
 #[cfg(not(loom))]
 mod fork;
+#[cfg(not(loom))]
+mod host_identity;
 #[cfg(not(loom))]
 mod identity;
 #[cfg(all(feature = "log", not(loom)))]

@@ -242,7 +242,8 @@ impl<const SLOTS: usize> Slot<'_, SLOTS> {
     }
 
     /// Hands the record to the consumer: its first `written` bytes are in [`Slot::data`], `rest` follows them. It is
-    /// at most [`RECORD_BYTES`] long; what is beyond is cut. `anchor_pid` is the pid whose clock anchor it is, else 0.
+    /// at most [`RECORD_BYTES`] long; what is beyond is cut. `anchor_pid` is the pid whose clock anchor it is, its
+    /// negative for that process's host identity, else 0.
     // HOT: two stores, if nothing more follows.
     #[inline(always)]
     pub fn publish(self, written: usize, rest: &[u8], anchor_pid: i32) {
@@ -449,7 +450,7 @@ impl<const SLOTS: usize> Ring<SLOTS> {
     }
 
     /// Copies `record` into the claimed slot and hands it to the consumer. `anchor_pid` is the pid whose
-    /// clock anchor the record is, else 0. A record is at most [`RECORD_BYTES`] long; what is beyond is cut.
+    /// clock anchor the record is, its negative for that process's host identity, else 0. A record is at most [`RECORD_BYTES`] long; what is beyond is cut.
     /// `amend` may change the copy's first bytes, at most [`HEAD_DATA_BYTES`].
     // HOT: one copy and one store.
     #[inline]

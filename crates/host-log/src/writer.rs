@@ -21,7 +21,7 @@ use crate::queue::{Consumer, QUEUE_SLOTS};
 use crate::region::{Come, Region};
 use crate::sync::{Ordering, futex_wait, futex_wake};
 use crate::ticks::{self, Knots};
-use crate::{anchor_record, emit, state, thread};
+use crate::{emit, host_identity, state, thread};
 
 /// How long the writer rests on a timer before it really sleeps: short enough that nobody who looks at the log misses
 /// a record, long enough that a process which does something every few milliseconds is not asked for a wake each time,
@@ -141,7 +141,8 @@ unsafe fn accept_others(
     // A frame: this is the caller's thread, so its ids are known here.
     let (pid, tid) = (thread.emitter().pid(), thread.emitter().tid());
     let with_ids = |frame: &mut [u8]| frame::set_thread_ids(frame, pid, tid);
-    let accepted = emit::accept(region, thread, record, anchor_pid, with_ids);
+    // A negative one would be this module's own.
+    let accepted = emit::accept(region, thread, record, anchor_pid.max(0), with_ids);
     // For the caller's own flush, which can see no more than this number.
     region.refresh_pending(state);
     accepted
@@ -319,11 +320,14 @@ impl Writer {
             emit::count_drop_of_writer(state);
         }
         if anchor_pid != 0 && !landed {
-            AnchorClaim::new(&state.clock_anchor_pid).undo(anchor_pid);
+            match anchor_pid {
+                1.. => AnchorClaim::new(&state.clock_anchor_pid).undo(anchor_pid),
+                _ => host_identity::claim().undo(anchor_pid.wrapping_neg()),
+            }
             clear_ready();
         }
-        if anchor_pid != 0 && landed && on_stderr {
-            anchor_record::went_to_stderr(anchor_pid, self.batch.record(index));
+        if landed && on_stderr {
+            emit::note_on_stderr(anchor_pid, self.batch.record(index));
         }
         landed
     }

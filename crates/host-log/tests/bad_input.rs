@@ -121,7 +121,7 @@ fn strange_functions_files_and_bodies_are_one_line_each() {
         log::flush(DRAIN).unwrap();
         let bytes = std::fs::read(log_file(dir.path(), log::pid())).unwrap();
         let records: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == b'\n').collect();
-        assert_eq!(records.len(), 3 * strange.len() + 1);
+        assert_eq!(records.len(), 3 * strange.len() + 2);
         for record in records {
             assert!(record.starts_with(b"[mono_ns=") && record.len() <= RECORD_BYTES, "{record:?}");
             assert!(!record.contains(&b'\r'));
@@ -203,7 +203,7 @@ fn bytes_of_another_module_that_are_no_text_come_out_as_one_line() {
         log::log_warn!("next");
         log::flush(DRAIN).unwrap();
         let bytes = std::fs::read(log_file(dir.path(), log::pid())).unwrap();
-        let lines: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == b'\n').skip(1).collect();
+        let lines: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == b'\n').skip(2).collect();
         assert_eq!(lines.len(), records.len() + 1);
         assert!(lines.iter().all(|line| line.starts_with(b"[mono_ns=") && line.len() <= RECORD_BYTES));
         assert_eq!(lines[1], &records[1][..]);
@@ -242,8 +242,8 @@ fn frames_that_lie_about_their_lengths_are_lost_and_counted() {
         let bytes = std::fs::read(log_file(dir.path(), log::pid())).unwrap();
         let lines = bytes.split_inclusive(|&byte| byte == b'\n').collect::<Vec<_>>();
         assert!(lines.iter().all(|line| line.starts_with(b"[mono_ns=") && line.ends_with(b"\n")));
-        // Without the anchor and the last.
-        let landed = lines.len() as u64 - 2;
+        // Without the anchor, the host's identity and the last.
+        let landed = lines.len() as u64 - 3;
         assert_eq!(landed + losses[DropReason::OutputFailed as usize], accepted);
         assert_eq!(losses[DropReason::NotAdmitted as usize], refused);
     });

@@ -21,7 +21,7 @@ fn records_of(has_writer: bool, body: impl Fn()) -> Vec<Vec<u8>> {
     });
     reap(child);
     let bytes = std::fs::read(log_file(dir.path(), child)).unwrap();
-    bytes.split_inclusive(|&byte| byte == b'\n').skip(1).map(<[u8]>::to_vec).collect()
+    bytes.split_inclusive(|&byte| byte == b'\n').skip(2).map(<[u8]>::to_vec).collect()
 }
 
 /// Logs a record of `bytes` in all with its newline, as long as it is within the bound.

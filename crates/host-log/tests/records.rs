@@ -140,10 +140,10 @@ fn a_record_too_long_is_cut_to_512_bytes_and_marked() {
         log::flush(support::DRAIN).unwrap();
         let bytes = std::fs::read(support::log_file(dir.path(), log::pid())).unwrap();
         let records: Vec<&[u8]> = bytes.split_inclusive(|&byte| byte == b'\n').collect();
-        assert_eq!(records.len(), 3);
-        assert_eq!(records[1].len(), 512);
-        assert!(records[1].ends_with(b"x~\n"));
-        assert!(records[2].ends_with(b"short\n"));
+        assert_eq!(records.len(), 4);
+        assert_eq!(records[2].len(), 512);
+        assert!(records[2].ends_with(b"x~\n"));
+        assert!(records[3].ends_with(b"short\n"));
     });
 }
 

@@ -9,10 +9,11 @@
 
 use simpler_log_abi::Level;
 
-use crate::number::{leading_decimal, leading_hex};
+use crate::number::{leading_decimal, leading_hex, parse_hex};
 use crate::{
     CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, ClockAnchor, DEVICE_ANCHOR_FUNC, DEVICE_ANCHOR_MARKER,
-    DROP_REPORT_MARKER, DeviceClockAnchor, DropReport, ENVELOPE_START, RECORD_BYTES, SPAN_MARKER,
+    DROP_REPORT_MARKER, DeviceClockAnchor, DropReport, ENVELOPE_START, HOST_IDENTITY_FUNC,
+    HOST_IDENTITY_MARKER, RECORD_BYTES, SPAN_MARKER,
 };
 
 /// How far behind its marker a span record is looked for, eight times the longest record: a line that goes
@@ -201,6 +202,28 @@ pub fn parse_clock_anchor(bytes: &[u8]) -> Option<ClockAnchor> {
     scan.ends_line().then_some(ClockAnchor { pid, mono_ns, wall_ns })
 }
 
+/// A host identity as it stands in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawHostIdentity<'a> {
+    /// The process.
+    pub pid: u64,
+    /// The same for all processes of a host.
+    pub host: u64,
+    /// The host's name, still percent-encoded; `~` is none.
+    pub name: &'a [u8],
+}
+
+/// Reads the host identity whose envelope starts `bytes`. `None` as for [`parse_clock_anchor`]; the host has all its 16
+/// digits.
+pub fn parse_host_identity(bytes: &[u8]) -> Option<RawHostIdentity<'_>> {
+    let mut scan = anchor_fields(bytes, HOST_IDENTITY_FUNC, HOST_IDENTITY_MARKER)?;
+    let pid = scan.pair("pid=")?;
+    let host = scan.value("host=")?;
+    let host = (host.len() == 16).then(|| parse_hex(host))??;
+    let name = scan.value("name=")?;
+    scan.ends_line().then_some(RawHostIdentity { pid, host, name })
+}
+
 /// Reads the device clock anchor whose envelope starts `bytes`. `None` as for [`parse_clock_anchor`], and for a
 /// counter of 0 Hz, which measures nothing.
 pub fn parse_device_anchor(bytes: &[u8]) -> Option<DeviceClockAnchor> {
@@ -379,6 +402,19 @@ impl<'a> Scan<'a> {
         let (digits, value) = leading_decimal(self.rest);
         self.skip(digits);
         nonempty(digits, value)
+    }
+
+    /// One `key=<text>` after blanks: at least one byte, up to a blank, a control byte or a bracket.
+    fn value(&mut self, key: &str) -> Option<&'a [u8]> {
+        if !self.blanks() {
+            return None;
+        }
+        let text = self.rest.strip_prefix(key.as_bytes())?;
+        let end =
+            text.iter().position(|byte| matches!(byte, 0..=b' ' | b'[' | b']' | 0x7f)).unwrap_or(text.len());
+        let (value, rest) = text.split_at(end);
+        self.rest = rest;
+        (!value.is_empty()).then_some(value)
     }
 
     /// The marker and the version, `None` for one that exceeds a `u64`.

@@ -8,7 +8,8 @@ use crate::escape::EscapedField;
 use crate::line::{Line, Prose};
 use crate::{
     ATTRS_BYTES, CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, ClockAnchor, DROP_REPORT_FUNC, DROP_REPORT_MARKER,
-    DropReport, NAME_BYTES, RECORD_BYTES, SPAN_FUNC, SPAN_MARKER, SpanFields,
+    DropReport, HOST_IDENTITY_FUNC, HOST_IDENTITY_MARKER, HostIdentity, NAME_BYTES, RECORD_BYTES, SPAN_FUNC,
+    SPAN_MARKER, SpanFields,
 };
 
 /// What stands in front of a record's body.
@@ -134,6 +135,32 @@ pub fn encode_clock_anchor(
     line.signed(anchor.mono_ns);
     line.literal(b" wall_ns=");
     line.signed(anchor.wall_ns);
+    line.finish()
+}
+
+/// Writes a host identity and returns its length. `mono_ns` and `thread` are the envelope's. A host without a name is
+/// called `~`.
+pub fn encode_host_identity(
+    out: &mut [u8; RECORD_BYTES],
+    mono_ns: i64,
+    thread: u64,
+    identity: &HostIdentity<'_>,
+) -> usize {
+    let mut line = Line::new(out);
+    line.envelope(mono_ns, thread, Level::Timing);
+    line.bytes(HOST_IDENTITY_FUNC.as_bytes());
+    line.literal(b": ");
+    line.literal(HOST_IDENTITY_MARKER);
+    line.literal(b" v=1 pid=");
+    line.decimal(identity.pid);
+    line.literal(b" host=");
+    line.hex_padded(identity.host);
+    line.literal(b" name=");
+    if identity.name.is_empty() {
+        line.byte(b'~');
+    } else {
+        line.escaped(identity.name, EscapedField::Name);
+    }
     line.finish()
 }
 

@@ -7,22 +7,23 @@
 //! [mono_ns=<ns>][T0x<thread>][<LEVEL>] <func>: <body>
 //! ```
 //!
-//! Most bodies are prose for people. Four are for machines, and each begins with a marker of its own:
+//! Most bodies are prose for people. Five are for machines, and each begins with a marker of its own:
 //!
 //! ```text
 //! [STRACE] v=1 pid=<n> tid=<n> inv=<n> hid=<hex> depth=<n> name=<dotted> ts=<ns> dur=<ns> [k=v ...]
 //! [CLOCK_ANCHOR] v=1 pid=<n> mono_ns=<ns> wall_ns=<ns>
+//! [HOST_IDENTITY] v=1 pid=<n> host=<16 hex> name=<hostname>
 //! [DEV_CLOCK_ANCHOR] v=1 pid=<n> inv=<n> host_ns=<ns> dev_cyc=<n> dev_freq=<hz> half_ns=<ns>
 //! [HOSTLOG_DROPS] v=1 pid=<n> new=<n> total=<n> queue_full=<n> claim_exhausted=<n> output_failed=<n> not_admitted=<n>
 //! ```
 //!
 //! The writing side meets the reading side here and in `simpler-log-abi` only, so what one writes the
-//! other reads. Encoding ([`encode_text`], [`encode_span`], [`encode_clock_anchor`], [`encode_drop_report`])
-//! never fails: what is too long is cut and the cut is marked with `~`. A span is not even formatted by the
+//! other reads. Encoding ([`encode_text`], [`encode_span`], [`encode_clock_anchor`],
+//! [`encode_host_identity`], [`encode_drop_report`]) never fails: what is too long is cut and the cut is marked with `~`. A span is not even formatted by the
 //! thread that ends it: it copies a binary [`frame`], and the writer thread renders that. The body of a
 //! [`DeviceClockAnchor`] is its `Display`, in a record of [`DEVICE_ANCHOR_FUNC`]. Decoding ([`parse_envelope`],
-//! [`parse_span`], [`parse_clock_anchor`], [`parse_device_anchor`], [`parse_drop_report`]) takes bytes, since
-//! logs are not always text, never panics, and says precisely what is wrong with a record that it refuses.
+//! [`parse_span`], [`parse_clock_anchor`], [`parse_host_identity`], [`parse_device_anchor`], [`parse_drop_report`])
+//! takes bytes, since logs are not always text, never panics, and says precisely what is wrong with a record that it refuses.
 //!
 //! Finding records in a stream, deduplicating and counting them is left to the reader.
 //!
@@ -57,10 +58,14 @@ mod line;
 mod number;
 
 pub use decode::{
-    Fault, Field, Input, Malformed, RawEnvelope, RawSpan, RecordEnd, SPAN_WINDOW_BYTES, SpanParse,
-    parse_clock_anchor, parse_device_anchor, parse_drop_report, parse_envelope, parse_span,
+    Fault, Field, Input, Malformed, RawEnvelope, RawHostIdentity, RawSpan, RecordEnd, SPAN_WINDOW_BYTES,
+    SpanParse, parse_clock_anchor, parse_device_anchor, parse_drop_report, parse_envelope,
+    parse_host_identity, parse_span,
 };
-pub use encode::{Envelope, Location, encode_clock_anchor, encode_drop_report, encode_span, encode_text};
+pub use encode::{
+    Envelope, Location, encode_clock_anchor, encode_drop_report, encode_host_identity, encode_span,
+    encode_text,
+};
 pub use escape::{PercentDecode, is_truncated_field, percent_decode};
 pub use number::{DECIMAL_DIGITS_MAX, decimal_digits, parse_decimal, parse_hex, parse_i63, write_decimal};
 
@@ -83,6 +88,9 @@ pub const SPAN_MARKER: &[u8; 8] = b"[STRACE]";
 /// How the body of a clock anchor begins.
 pub const CLOCK_ANCHOR_MARKER: &[u8; 14] = b"[CLOCK_ANCHOR]";
 
+/// How the body of a host identity begins.
+pub const HOST_IDENTITY_MARKER: &[u8; 15] = b"[HOST_IDENTITY]";
+
 /// How the body of a device clock anchor begins.
 pub const DEVICE_ANCHOR_MARKER: &[u8; 18] = b"[DEV_CLOCK_ANCHOR]";
 
@@ -94,6 +102,9 @@ pub const SPAN_FUNC: &str = "emit_host_span";
 
 /// The function that the envelope of a clock anchor names.
 pub const CLOCK_ANCHOR_FUNC: &str = "clock_anchor";
+
+/// The function that the envelope of a host identity names.
+pub const HOST_IDENTITY_FUNC: &str = "host.identity";
 
 /// The function that the envelope of a device clock anchor names.
 pub const DEVICE_ANCHOR_FUNC: &str = "clock.anchor";
@@ -137,6 +148,19 @@ pub struct ClockAnchor {
     pub mono_ns: i64,
     /// Unix time at that moment, ns.
     pub wall_ns: i64,
+}
+
+/// Which host a process runs on. Process ids of different hosts have nothing to do with each other.
+///
+/// A host is wherever process ids are one space: two containers on one machine are two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostIdentity<'a> {
+    /// The process.
+    pub pid: u64,
+    /// The same for all processes of a host, another one elsewhere.
+    pub host: u64,
+    /// The host's name, for people; raw, the encoder escapes it and cuts it to [`NAME_BYTES`].
+    pub name: &'a [u8],
 }
 
 /// A pair of readings that maps a device's counter to the log's monotonic clock.

@@ -83,6 +83,14 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// All 16 digits.
+    pub(crate) fn hex_padded(&mut self, value: u64) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        for shift in (0..u64::BITS).step_by(4).rev() {
+            self.byte(DIGITS[(value >> shift) as usize & 0xf]);
+        }
+    }
+
     /// Takes back the last `count` bytes.
     pub(crate) fn take_back(&mut self, count: usize) {
         self.len = self.len.saturating_sub(count);

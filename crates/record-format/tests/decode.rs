@@ -4,9 +4,9 @@
 
 use simpler_log_abi::Level;
 use simpler_record_format::{
-    ClockAnchor, DeviceClockAnchor, DropReport, Fault, Field, Input, Malformed, RawSpan, RecordEnd,
-    SPAN_WINDOW_BYTES, SpanParse, is_truncated_field, parse_clock_anchor, parse_device_anchor,
-    parse_drop_report, parse_envelope, parse_span, percent_decode,
+    ClockAnchor, DeviceClockAnchor, DropReport, Fault, Field, Input, Malformed, RawHostIdentity, RawSpan,
+    RecordEnd, SPAN_WINDOW_BYTES, SpanParse, is_truncated_field, parse_clock_anchor, parse_device_anchor,
+    parse_drop_report, parse_envelope, parse_host_identity, parse_span, percent_decode,
 };
 
 const HEAD: &str = "[STRACE] v=1 pid=41 tid=43 inv=1 hid=b7e2c04410d95f6e depth=0 name=simpler_run \
@@ -366,4 +366,32 @@ fn only_a_mark_at_the_end_is_a_truncation() {
     assert!(is_truncated_field(b"~"));
     assert!(!is_truncated_field(b"note=x~y"));
     assert!(!is_truncated_field(b""));
+}
+
+#[test]
+fn a_host_identity_needs_its_own_whole_envelope_and_all_its_digits() {
+    let record = "[mono_ns=5][T0x7f][TIMING] host.identity: [HOST_IDENTITY] v=1 pid=42 host=00000000000000b7 name=n%207\n";
+    let expected = Some(RawHostIdentity { pid: 42, host: 0xb7, name: b"n%207" });
+    assert_eq!(parse_host_identity(record.as_bytes()), expected);
+    for end in 0..record.len() {
+        assert_eq!(parse_host_identity(&record.as_bytes()[..end]), None, "cut to {end}");
+    }
+    for tail in [" \r\n", "\t\n", "\x1b[0m\n"] {
+        assert_eq!(parse_host_identity(record.replace('\n', tail).as_bytes()), expected, "{tail:?}");
+    }
+    for (from, to) in [
+        ("TIMING", "INFO"),
+        ("host.identity:", "clock_anchor:"),
+        ("v=1", "v=2"),
+        ("pid=42", "pid=x"),
+        ("host=0", "host="),
+        ("host=0", "host=00"),
+        ("host=0", "host=g"),
+        (" name=n%207", ""),
+        ("name=n%207", "name="),
+        ("\n", "[mono_ns=1]\n"),
+        ("\n", " more=1\n"),
+    ] {
+        assert_eq!(parse_host_identity(record.replacen(from, to, 1).as_bytes()), None, "{from} → {to}");
+    }
 }

@@ -4,8 +4,9 @@
 
 use simpler_log_abi::Level;
 use simpler_record_format::{
-    ATTRS_BYTES, ClockAnchor, DEVICE_ANCHOR_FUNC, DeviceClockAnchor, DropReport, Envelope, Location,
-    NAME_BYTES, RECORD_BYTES, SpanFields, encode_clock_anchor, encode_drop_report, encode_span, encode_text,
+    ATTRS_BYTES, ClockAnchor, DEVICE_ANCHOR_FUNC, DeviceClockAnchor, DropReport, Envelope, HostIdentity,
+    Location, NAME_BYTES, RECORD_BYTES, SpanFields, encode_clock_anchor, encode_drop_report,
+    encode_host_identity, encode_span, encode_text,
 };
 
 const LOAD: Envelope<'static> =
@@ -260,6 +261,25 @@ fn clock_anchor_is_a_timing_record() {
         b"[mono_ns=88400000000001][T0x7f][TIMING] clock_anchor: [CLOCK_ANCHOR] v=1 pid=41 \
           mono_ns=88400000000000 wall_ns=1790000000000000000\n",
     );
+}
+
+#[test]
+fn a_host_identity_is_a_timing_record_with_an_escaped_name() {
+    let mut out = [0; RECORD_BYTES];
+    let long = "h".repeat(70);
+    for (host, name, expected) in [
+        (0xb7e2, "node-7.cluster", "host=000000000000b7e2 name=node-7.cluster"),
+        (u64::MAX, "a b=c", "host=ffffffffffffffff name=a%20b%3Dc"),
+        (0, "", "host=0000000000000000 name=~"),
+        (1, long.as_str(), &format!("host=0000000000000001 name={}~", &long[..63])),
+    ] {
+        let identity = HostIdentity { pid: 41, host, name: name.as_bytes() };
+        let len = encode_host_identity(&mut out, 88_400_000_000_001, 0x7f, &identity);
+        let expected = format!(
+            "[mono_ns=88400000000001][T0x7f][TIMING] host.identity: [HOST_IDENTITY] v=1 pid=41 {expected}\n"
+        );
+        assert_record(&out[..len], expected.as_bytes());
+    }
 }
 
 #[test]

@@ -8,9 +8,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use simpler_log_abi::Level;
 use simpler_record_format::{
-    ClockAnchor, DropReport, Envelope, Input, RECORD_BYTES, SpanFields, SpanParse, encode_clock_anchor,
-    encode_drop_report, encode_span, encode_text, is_truncated_field, parse_clock_anchor, parse_decimal,
-    parse_drop_report, parse_envelope, parse_hex, parse_i63, parse_span, percent_decode,
+    ClockAnchor, DropReport, Envelope, HostIdentity, Input, RECORD_BYTES, SpanFields, SpanParse,
+    encode_clock_anchor, encode_drop_report, encode_host_identity, encode_span, encode_text,
+    is_truncated_field, parse_clock_anchor, parse_decimal, parse_drop_report, parse_envelope, parse_hex,
+    parse_host_identity, parse_i63, parse_span, percent_decode,
 };
 
 fn newlines(record: &[u8]) -> usize {
@@ -155,6 +156,14 @@ proptest! {
         let len = encode_clock_anchor(&mut out, mono_ns, thread, &anchor);
         prop_assert_eq!(newlines(&out[..len]), 1);
         prop_assert_eq!(parse_clock_anchor(&out[..len]), Some(anchor));
+
+        let name = new.to_le_bytes();
+        let identity = HostIdentity { pid, host: total, name: &name };
+        let len = encode_host_identity(&mut out, mono_ns, thread, &identity);
+        prop_assert_eq!(newlines(&out[..len]), 1);
+        let read = parse_host_identity(&out[..len]).unwrap();
+        prop_assert_eq!((read.pid, read.host), (pid, total));
+        prop_assert_eq!(percent_decode(read.name).collect::<Vec<_>>(), name);
 
         let report = DropReport { pid, new, total, by_reason };
         let len = encode_drop_report(&mut out, mono_ns, thread, &report);

@@ -82,8 +82,17 @@ pub(crate) fn lines_of(dir: &Path, pid: i32) -> Vec<String> {
 }
 
 /// Bytes as lines that are all records: with an envelope, and ended. A quiesce may tell how far times can be off,
-/// on a line of its own: that one is left out, since whether it comes depends on the machine's clock.
+/// on a line of its own: that one is left out, since whether it comes depends on the machine's clock. So is the host's
+/// identity, which every life has behind its anchor and `host_identity.rs` looks at.
 pub(crate) fn lines(bytes: &[u8]) -> Vec<String> {
+    let mut lines = all_lines(bytes);
+    lines.retain(|line| !line.contains(" host_log_clock: [HOSTLOG_CLOCK] "));
+    lines.retain(|line| !line.contains(" host.identity: [HOST_IDENTITY] "));
+    lines
+}
+
+/// As [`lines`], with nothing left out.
+pub(crate) fn all_lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     assert!(text.is_empty() || text.ends_with('\n'), "torn at the end: {text:?}");
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -92,7 +101,7 @@ pub(crate) fn lines(bytes: &[u8]) -> Vec<String> {
         assert_eq!(line.matches("[mono_ns=").count(), 1, "glued: {line:?}");
         assert!(line.len() < 512, "too long: {line:?}");
     }
-    lines.into_iter().filter(|line| !line.contains(" host_log_clock: [HOSTLOG_CLOCK] ")).collect()
+    lines
 }
 
 /// The envelope of a line and the text behind it.

@@ -11,9 +11,10 @@ use simpler_record_format::frame::{
 };
 use simpler_record_format::{
     ATTRS_BYTES, CLOCK_ANCHOR_MARKER, DEVICE_ANCHOR_FUNC, DEVICE_ANCHOR_MARKER, DROP_REPORT_MARKER,
-    ENVELOPE_START, Envelope, Input, NAME_BYTES, RECORD_BYTES, RawEnvelope, SPAN_MARKER, SPAN_WINDOW_BYTES,
-    SpanFields, SpanParse, encode_clock_anchor, encode_drop_report, encode_span, encode_text,
-    parse_clock_anchor, parse_device_anchor, parse_drop_report, parse_envelope, parse_span, percent_decode,
+    ENVELOPE_START, Envelope, HOST_IDENTITY_MARKER, HostIdentity, Input, NAME_BYTES, RECORD_BYTES,
+    RawEnvelope, SPAN_MARKER, SPAN_WINDOW_BYTES, SpanFields, SpanParse, encode_clock_anchor,
+    encode_drop_report, encode_host_identity, encode_span, encode_text, parse_clock_anchor,
+    parse_device_anchor, parse_drop_report, parse_envelope, parse_host_identity, parse_span, percent_decode,
 };
 
 /// A complete span record: its numbers, name and attributes, and its length from the marker on.
@@ -203,6 +204,17 @@ fn check_anchor(bytes: &[u8]) {
         let envelope = Envelope { mono_ns, thread, level, func: DEVICE_ANCHOR_FUNC };
         let len = encode_text(&mut out, &envelope, None, format_args!("{anchor}"));
         assert_eq!(parse_device_anchor(&out[..len]), Some(anchor));
+    }
+    if let Some(identity) = parse_host_identity(bytes) {
+        let (envelope, body) = parse_envelope(bytes).unwrap();
+        assert!(body.starts_with(HOST_IDENTITY_MARKER));
+        let name: Vec<u8> = percent_decode(identity.name).collect();
+        let mut out = [0; RECORD_BYTES];
+        let again = HostIdentity { pid: identity.pid, host: identity.host, name: &name };
+        let len = encode_host_identity(&mut out, envelope.mono_ns, envelope.thread, &again);
+        let again = parse_host_identity(&out[..len]).unwrap();
+        assert_eq!((again.pid, again.host), (identity.pid, identity.host));
+        assert_eq!(again.name, escape(&name, "", NAME_BYTES).as_bytes());
     }
     let Some(anchor) = parse_clock_anchor(bytes) else { return };
     let (envelope, body) = parse_envelope(bytes).unwrap();
