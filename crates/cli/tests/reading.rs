@@ -551,3 +551,30 @@ fn foreign_spans_stand_beside_the_callables_only_when_asked_for() {
     let answer: Value = serde_json::from_str(stdout(&run(&["timing", "--json", &alone]))).unwrap();
     assert!(answer.get("external").is_none());
 }
+
+#[test]
+fn the_hosts_of_a_log_are_listed() {
+    let log = |host: u64| {
+        let identity = format!(
+            "[mono_ns=1][T0x7f00][TIMING] host.identity: [HOST_IDENTITY] v=1 pid=41 host={host:016x} name=n%20{host}"
+        );
+        // Behind the anchor.
+        file(&format!("host-{host}.log"), whole(2).replacen('\n', &format!("\n{identity}\n"), 1))
+    };
+    let (first, second) = (log(1), log(2));
+    let output = run(&["check", "--strict", "--json", &first, &second]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let hosts = serde_json::json!([
+        {"id": "0000000000000001", "name": "n 1"},
+        {"id": "0000000000000002", "name": "n 2"},
+    ]);
+    assert_eq!(answer["hosts"], hosts);
+    assert_eq!((&answer["process_lives"], &answer["spans"]), (&Value::from(2), &Value::from(8)));
+    let output = run(&["timing", "--json", &first, &second]);
+    let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!(answer["integrity"]["hosts"], hosts);
+    let output = run(&["check", "--json", &file("no-host.log", whole(2))]);
+    let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!(answer["hosts"], serde_json::json!([]));
+}

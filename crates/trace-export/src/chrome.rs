@@ -98,7 +98,7 @@ fn arrange(trace: &Trace, unaligned: &mut Vec<u32>) -> Vec<Item> {
     let mut items = Vec::with_capacity(trace.spans().len());
     let host = |index: u32, invocation| {
         let span = &trace.spans()[index as usize];
-        let (pid, tid) = (trace.life(span).pid, trace.tid(span));
+        let (pid, tid) = (event::pid(trace, span), trace.tid(span));
         Item { pid, side: Side::Host, tid, start: span.ts, end: span.end(), invocation, doubt_ns: 0, index }
     };
     for (number, invocation) in trace.invocations().iter().enumerate() {
@@ -128,7 +128,7 @@ fn arrange(trace: &Trace, unaligned: &mut Vec<u32>) -> Vec<Item> {
                     continue;
                 }
             };
-            let pid = trace.life(span).pid;
+            let pid = event::pid(trace, span);
             items.push(Item { pid, side, tid: 0, start, end, invocation: number, doubt_ns, index });
         }
     }
@@ -149,7 +149,8 @@ fn by_thread<W: Write>(json: &mut Json<W>, trace: &Trace, items: &[Item]) -> io:
     for process in items.chunk_by(|a, b| a.pid == b.pid) {
         let pid = process[0].pid;
         let names = process.iter().map(|item| trace.name(&trace.spans()[item.index as usize]));
-        event::name(json, "process_name", pid, 0, &event::process_name(pid, names))?;
+        let life = trace.life(&trace.spans()[process[0].index as usize]);
+        event::name(json, "process_name", pid, 0, &event::process_name(trace, life, names))?;
         let mut synthetic = process.iter().map(|item| item.tid).max().unwrap_or(0);
         for track in process.chunk_by(|a, b| (a.side, a.tid) == (b.side, b.tid)) {
             let (side, tid) = (track[0].side, track[0].tid);
@@ -241,7 +242,7 @@ fn unaligned_span<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> i
         json.key("dur_ns")?;
         json.integer(span.dur)?;
         json.key("pid")?;
-        json.integer(trace.life(span).pid)?;
+        json.integer(event::pid(trace, span))?;
         json.key("tid")?;
         json.integer(trace.tid(span))?;
         event::identity(json, trace, span)
@@ -258,7 +259,8 @@ fn by_invocation<W: Write>(json: &mut Json<W>, trace: &Trace) -> io::Result<usiz
     for (number, invocation) in trace.invocations().iter().enumerate() {
         let lane = number as u64 + 1;
         let label = labels.get(&(number as u32)).map_or("", String::as_str);
-        let name = format!("{label} inv={} (pid={})", invocation.inv, trace.life_of(invocation).pid);
+        let process = event::process(trace, trace.life_of(invocation));
+        let name = format!("{label} inv={} ({process})", invocation.inv);
         event::name(json, "process_name", lane, 0, &name)?;
         event::name(json, "thread_name", lane, 0, "host")?;
         event::name(json, "thread_name", lane, 1, "device (clk=dev)")?;

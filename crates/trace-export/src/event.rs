@@ -1,17 +1,35 @@
 //! What every picture in Chrome's format has: names of processes and threads, who a span is, and wall time.
 
 use crate::writer::Json;
-use simpler_trace_model::{Anchor, Family, Name, Span, Trace};
+use simpler_trace_model::{Anchor, Family, Life, Name, Span, Trace};
 use std::io::{self, Write};
 
+/// The process that a span is drawn in: its pid, unless one of another host has that too.
+pub(crate) fn pid(trace: &Trace, span: &Span) -> u64 {
+    trace.track_pid(trace.life_index(span))
+}
+
+/// Which process a life is, for people: its pid, and where it ran if the log is of several hosts.
+pub(crate) fn process(trace: &Trace, life: &Life) -> String {
+    match trace.host_label(life) {
+        Some(host) => format!("pid={} on {host}", life.pid),
+        None => format!("pid={}", life.pid),
+    }
+}
+
 /// What a process is called, by all its spans' names.
-pub(crate) fn process_name<'a>(pid: u64, names: impl Iterator<Item = &'a Name> + Clone) -> String {
+pub(crate) fn process_name<'a>(
+    trace: &Trace,
+    life: &Life,
+    names: impl Iterator<Item = &'a Name> + Clone,
+) -> String {
+    let process = process(trace, life);
     if names.clone().any(|name| name.family == Family::Scheduler) {
-        format!("simpler node (pid={pid})")
+        format!("simpler node ({process})")
     } else if names.clone().all(|name| name.family == Family::External) {
-        format!("external producer {} (pid={pid})", producers(names).as_deref().unwrap_or("unattributed"))
+        format!("external producer {} ({process})", producers(names).as_deref().unwrap_or("unattributed"))
     } else {
-        format!("simpler chip child (pid={pid})")
+        format!("simpler chip child ({process})")
     }
 }
 
@@ -88,7 +106,7 @@ pub(crate) fn wall<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> 
 
 pub(crate) fn clock_anchors<W: Write>(json: &mut Json<W>, trace: &Trace) -> io::Result<()> {
     let mut anchors: Vec<(u64, Anchor)> =
-        trace.lives().iter().filter_map(|life| Some((life.pid, life.anchor?))).collect();
+        (0..).zip(trace.lives()).filter_map(|(at, life)| Some((trace.track_pid(at), life.anchor?))).collect();
     if anchors.is_empty() {
         return Ok(());
     }

@@ -147,6 +147,7 @@ fn integrity<W: Write>(json: &mut Json<W>, reading: &Reading, lossy: bool) -> io
         ("quoted", counts.quoted),
         ("impossible_times", counts.impossible_times),
         ("damaged_anchors", counts.damaged_anchors),
+        ("damaged_host_identities", counts.damaged_host_identities),
         ("damaged_drop_reports", counts.damaged_drop_reports),
         ("unreadable", counts.unreadable),
         ("dropped", trace.dropped()),
@@ -159,6 +160,18 @@ fn integrity<W: Write>(json: &mut Json<W>, reading: &Reading, lossy: bool) -> io
     }
     json.key("pids_without_anchor")?;
     json.array(|json| trace.pids_without_anchor().iter().try_for_each(|pid| json.integer(*pid)))?;
+    json.key("hosts")?;
+    json.array(|json| {
+        trace.hosts().iter().try_for_each(|host| {
+            json.object(|json| {
+                json.key("id")?;
+                // As the log writes it: 64 bits do not fit the numbers of every JSON reader.
+                json.text(&format!("{:016x}", host.id))?;
+                json.key("name")?;
+                json.text(&host.name)
+            })
+        })
+    })?;
     json.key("lossy")?;
     json.boolean(lossy)
 }

@@ -19,7 +19,7 @@ use crate::lanes::Nesting;
 use crate::writer::Json;
 use rustc_hash::{FxHashMap, FxHashSet};
 use simpler_record_format::percent_decode;
-use simpler_trace_model::{Attributes, Name, NameId, Span, Trace};
+use simpler_trace_model::{Attributes, Life, Name, NameId, Span, Trace};
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -137,14 +137,17 @@ struct Item<'a> {
 impl<'a> Picture<'a> {
     fn new(trace: &'a Trace) -> Picture<'a> {
         let mut tids = FxHashSet::default();
-        let mut names: BTreeMap<u64, FxHashMap<NameId, &Name>> = BTreeMap::new();
+        let mut names: BTreeMap<u64, (&Life, FxHashMap<NameId, &Name>)> = BTreeMap::new();
         for span in trace.spans() {
             tids.insert(trace.tid(span));
-            names.entry(trace.life(span).pid).or_default().insert(span.name, trace.name(span));
+            let (_, names) = names
+                .entry(event::pid(trace, span))
+                .or_insert_with(|| (trace.life(span), FxHashMap::default()));
+            names.insert(span.name, trace.name(span));
         }
-        let processes = names.iter().map(|(&pid, names)| Process {
+        let processes = names.iter().map(|(&pid, (life, names))| Process {
             pid,
-            name: event::process_name(pid, names.values().copied()),
+            name: event::process_name(trace, life, names.values().copied()),
             beside: None,
         });
         Picture {
@@ -231,7 +234,7 @@ fn place_device_spans<'a>(trace: &'a Trace, picture: &mut Picture<'a>) -> Vec<&'
             unaligned.extend(spans);
             continue;
         };
-        placed.entry(trace.life_of(invocation).pid).or_default().extend(spans.map(|span| {
+        placed.entry(trace.track_pid(invocation.life)).or_default().extend(spans.map(|span| {
             let place = alignment.place(trace, span);
             let what = What::Device { span, error_ns: place.error_ns };
             Item { start: place.start_ns, end: place.end_ns, home: Some(number as u32), what }
@@ -239,7 +242,7 @@ fn place_device_spans<'a>(trace: &'a Trace, picture: &mut Picture<'a>) -> Vec<&'
     }
     unaligned.extend(trace.spans().iter().filter(|span| trace.is_device(span) && !trace.is_grouped(span)));
     unaligned.sort_by(|a, b| {
-        let key = |span: &Span| (trace.life(span).pid, span.inv, span.ts, trace.tid(span));
+        let key = |span: &Span| (event::pid(trace, span), span.inv, span.ts, trace.tid(span));
         key(a).cmp(&key(b)).then_with(|| trace.name(a).text.cmp(&trace.name(b).text))
     });
 
@@ -364,7 +367,7 @@ fn write_unaligned<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> 
         json.key("dur_ns")?;
         json.integer(span.dur)?;
         json.key("pid")?;
-        json.integer(trace.life(span).pid)?;
+        json.integer(event::pid(trace, span))?;
         json.key("tid")?;
         json.integer(trace.tid(span))?;
         json.key("inv")?;

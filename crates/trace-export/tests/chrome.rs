@@ -134,3 +134,37 @@ fn the_older_layout_has_a_process_an_invocation() {
     let device = complete(&document).into_iter().find(|event| event["tid"] == 1).unwrap();
     assert_eq!((&device["pid"], &device["ts"]), (&Value::from(1), &Value::from(0)));
 }
+
+/// Two hosts, a process of one pid on each.
+fn two_hosts() -> simpler_trace_model::Trace {
+    let of = |host: u64| {
+        format!(
+            "[mono_ns=1][T0x1][TIMING] clock_anchor: [CLOCK_ANCHOR] v=1 pid=7 mono_ns={host} wall_ns=9000\n\
+             [mono_ns=1][T0x1][TIMING] host.identity: [HOST_IDENTITY] v=1 pid=7 host={host:016x} name=node\n\
+             [STRACE] v=1 pid=7 tid=7 inv=1 hid=a depth=0 name=simpler_run ts=1000 dur=500 \n"
+        )
+    };
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two-hosts.log");
+    std::fs::write(&file, of(1) + &of(2)).unwrap();
+    read(&[Source::path(file)]).unwrap().trace
+}
+
+#[test]
+fn processes_of_one_pid_on_two_hosts_have_tracks_of_their_own() {
+    let trace = two_hosts();
+    let mut chrome = Vec::new();
+    chrome::write(&mut chrome, &trace, Lanes::Thread).unwrap();
+    let mut swimlane = Vec::new();
+    simpler_trace_export::swimlane::write(&mut swimlane, &trace, &[]).unwrap();
+    for picture in [chrome, swimlane] {
+        let document: Value = serde_json::from_slice(&picture).unwrap();
+        let pids: Vec<&Value> = complete(&document).iter().map(|event| &event["pid"]).collect();
+        assert_eq!(pids, [7, 10_000_007]);
+        let named = |event: &&Value| event["name"] == "process_name";
+        let names: Vec<_> = document["traceEvents"].as_array().unwrap().iter().filter(named).collect();
+        let names: Vec<_> = names.iter().map(|event| (&event["pid"], &event["args"]["name"])).collect();
+        assert_eq!(names[0].1, "simpler chip child (pid=7 on node 0000000000000001)");
+        assert_eq!(names[1].1, "simpler chip child (pid=7 on node 0000000000000002)");
+        assert_eq!((names[0].0, names[1].0), (pids[0], pids[1]));
+    }
+}

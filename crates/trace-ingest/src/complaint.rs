@@ -34,6 +34,8 @@ pub enum Reason {
     DamagedDropReport,
     /// The reasons of a drop report do not add up to its total.
     InconsistentDropReport,
+    /// A host identity that is not whole.
+    DamagedHostIdentity,
     /// The source could not be read to its end: it is cut, its packing is damaged, or the device failed.
     Unreadable,
 }
@@ -58,12 +60,13 @@ impl Reason {
             Reason::DamagedDropReport => 9,
             Reason::InconsistentDropReport => 10,
             Reason::Unreadable => 11,
+            Reason::DamagedHostIdentity => 12,
         }
     }
 }
 
 /// By [`Reason::index`].
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "torn",
     "malformed",
     "unknown_version",
@@ -76,6 +79,7 @@ const KINDS: [&str; 12] = [
     "damaged_drop_report",
     "inconsistent_drop_report",
     "unreadable",
+    "damaged_host_identity",
 ];
 
 impl fmt::Display for Reason {
@@ -108,6 +112,7 @@ impl fmt::Display for Reason {
             Reason::InconsistentDropReport => {
                 f.write_str("the reasons of a [HOSTLOG_DROPS] record do not add up to its total")
             }
+            Reason::DamagedHostIdentity => f.write_str("a [HOST_IDENTITY] record is not whole"),
             Reason::Unreadable => f.write_str("the source cannot be read beyond this point"),
         }
     }

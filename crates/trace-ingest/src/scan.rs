@@ -12,9 +12,10 @@ use crate::complaint::Reason;
 use memchr::{memchr, memchr2, memmem, memrchr};
 use simpler_record_format::{
     CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, ClockAnchor, DEVICE_ANCHOR_FUNC, DEVICE_ANCHOR_MARKER,
-    DROP_REPORT_MARKER, DeviceClockAnchor, DropReport, ENVELOPE_START, Input, RECORD_BYTES, RawEnvelope,
-    RawSpan, RecordEnd, SPAN_FUNC, SPAN_MARKER, SPAN_WINDOW_BYTES, SpanParse, parse_clock_anchor,
-    parse_device_anchor, parse_drop_report, parse_envelope, parse_span,
+    DROP_REPORT_MARKER, DeviceClockAnchor, DropReport, ENVELOPE_START, HOST_IDENTITY_FUNC,
+    HOST_IDENTITY_MARKER, Input, RECORD_BYTES, RawEnvelope, RawHostIdentity, RawSpan, RecordEnd, SPAN_FUNC,
+    SPAN_MARKER, SPAN_WINDOW_BYTES, SpanParse, parse_clock_anchor, parse_device_anchor, parse_drop_report,
+    parse_envelope, parse_host_identity, parse_span,
 };
 
 /// How far an envelope, an anchor or a drop report is looked for: twice the longest record.
@@ -34,6 +35,8 @@ pub enum Found<'a> {
     Span(RawSpan<'a>, Option<i64>),
     /// A clock anchor.
     Anchor(ClockAnchor),
+    /// Which host a process is on.
+    Host(RawHostIdentity<'a>),
     /// A pair of readings of a device's counter and the host's clock.
     DeviceAnchor(DeviceClockAnchor),
     /// A drop report.
@@ -44,8 +47,8 @@ pub enum Found<'a> {
     JoinedLine,
 }
 
-/// Reads one kind of anchor.
-type ParseAnchor = fn(&[u8]) -> Option<Found<'static>>;
+/// Reads one kind of record that needs its own envelope. What else its marker begins is the damage that it names.
+type ParseAnchor = for<'a> fn(&'a [u8]) -> Option<Found<'a>>;
 
 /// Finds records in the bytes that it is given block by block.
 #[derive(Debug, Default)]
@@ -76,7 +79,7 @@ struct Open {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// An envelope whose body is none of the four kinds for machines, so far.
+    /// An envelope whose body is none of the five kinds for machines, so far.
     Prose,
     /// A span record that is cut.
     Torn,
@@ -223,21 +226,27 @@ impl Line {
         if body.window().starts_with(DROP_REPORT_MARKER) {
             return len + self.drop_report(body, found);
         }
-        let anchor: Option<(&[u8], ParseAnchor)> = match envelope.func {
+        let damaged = Reason::DamagedAnchor;
+        let anchor: Option<(&[u8], ParseAnchor, Reason)> = match envelope.func {
             func if func == CLOCK_ANCHOR_FUNC.as_bytes() => {
-                Some((CLOCK_ANCHOR_MARKER, |bytes| parse_clock_anchor(bytes).map(Found::Anchor)))
+                Some((CLOCK_ANCHOR_MARKER, |bytes| parse_clock_anchor(bytes).map(Found::Anchor), damaged))
             }
             func if func == DEVICE_ANCHOR_FUNC.as_bytes() => {
-                Some((DEVICE_ANCHOR_MARKER, |bytes| parse_device_anchor(bytes).map(Found::DeviceAnchor)))
+                let parse: ParseAnchor = |bytes| parse_device_anchor(bytes).map(Found::DeviceAnchor);
+                Some((DEVICE_ANCHOR_MARKER, parse, damaged))
+            }
+            func if func == HOST_IDENTITY_FUNC.as_bytes() => {
+                let parse: ParseAnchor = |bytes| parse_host_identity(bytes).map(Found::Host);
+                Some((HOST_IDENTITY_MARKER, parse, Reason::DamagedHostIdentity))
             }
             _ => None,
         };
-        if let Some((marker, parse)) = anchor
+        if let Some((marker, parse, damaged)) = anchor
             && body.window().starts_with(marker)
         {
             self.settle(State::Done);
             let anchor = parse(bytes.window());
-            found(bytes.offset(), anchor.unwrap_or(Found::Fault(Reason::DamagedAnchor)));
+            found(bytes.offset(), anchor.unwrap_or(Found::Fault(damaged)));
             return len + marker.len();
         }
         len

@@ -239,6 +239,7 @@ fn admit(
             }
         }
         Found::Anchor(anchor) => return builder.anchor(anchor),
+        Found::Host(identity) => return builder.host_identity(&identity),
         Found::DeviceAnchor(anchor) => return builder.device_anchor(anchor),
         Found::Drops(report) => return builder.drop_report(&report),
         Found::JoinedLine => {
@@ -257,6 +258,7 @@ fn admit(
         Reason::TruncatedRecord => counts.truncated_records += 1,
         Reason::Quoted => counts.quoted += 1,
         Reason::DamagedAnchor => counts.damaged_anchors += 1,
+        Reason::DamagedHostIdentity => counts.damaged_host_identities += 1,
         Reason::DamagedDropReport => counts.damaged_drop_reports += 1,
         Reason::Duplicate
         | Reason::ImpossibleTime

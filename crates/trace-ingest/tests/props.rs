@@ -21,6 +21,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
         Just("[mono_ns=1500][T0x7f00][TIMING] emit_host_span: "),
         Just("[mono_ns=1500][T0x7f00][INFO] poll: "),
         Just("[mono_ns=1500][T0x7f00][TIMING] clock_anchor: "),
+        Just("[mono_ns=1500][T0x7f00][TIMING] host.identity: "),
         Just(""),
     ];
     let body = prop_oneof![
@@ -29,6 +30,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
         Just("[STRACE] v=2 pid=41"),
         Just("[STRACE] v="),
         Just("[CLOCK_ANCHOR] v=1 pid=7 mono_ns=1 wall_ns=2"),
+        Just("[HOST_IDENTITY] v=1 pid=7 host=00000000000000b7 name=n7"),
         Just(
             "[HOSTLOG_DROPS] v=1 pid=7 new=1 total=1 queue_full=1 claim_exhausted=0 output_failed=0 not_admitted=0"
         ),

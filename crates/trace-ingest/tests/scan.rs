@@ -13,6 +13,9 @@ fn scan(bytes: impl AsRef<[u8]>) -> Vec<String> {
         found.push(match one {
             Found::Span(span, _) => format!("span {}", String::from_utf8_lossy(span.attrs)).trim().to_owned(),
             Found::Anchor(anchor) => format!("anchor {}", anchor.pid),
+            Found::Host(host) => {
+                format!("host {} {:x} {}", host.pid, host.host, String::from_utf8_lossy(host.name))
+            }
             Found::DeviceAnchor(anchor) => format!("device anchor {} {}", anchor.pid, anchor.inv),
             Found::Drops(drops) => format!("drops {}", drops.total),
             Found::Fault(reason) => reason.kind().to_owned(),
@@ -138,6 +141,18 @@ fn an_anchor_needs_its_own_envelope_and_nothing_behind() {
     assert_eq!(scan(format!("[mono_ns=1][T0x1][INFO] poll: {anchor}\n")), [""; 0]);
     assert_eq!(scan(format!("{envelope}{anchor} and more\n")), ["damaged_anchor"]);
     assert_eq!(scan(format!("{envelope}{anchor}")), ["damaged_anchor"], "the last number may be cut");
+}
+
+#[test]
+fn a_host_identity_needs_its_own_envelope_and_nothing_behind() {
+    let identity = "[HOST_IDENTITY] v=1 pid=7 host=00000000000000b7 name=n%207";
+    let envelope = "[mono_ns=1][T0x1][TIMING] host.identity: ";
+    assert_eq!(scan(format!("x{envelope}{identity} \n")), ["host 7 b7 n%207"]);
+    assert_eq!(scan(format!("{identity}\n")), [""; 0]);
+    assert_eq!(scan(format!("[mono_ns=1][T0x1][INFO] poll: {identity}\n")), [""; 0]);
+    assert_eq!(scan(format!("'{envelope}{identity}'\n")), ["quoted"]);
+    assert_eq!(scan(format!("{envelope}{identity} and more\n")), ["damaged_host_identity"]);
+    assert_eq!(scan(format!("{envelope}{identity}")), ["damaged_host_identity"], "the name may be cut");
 }
 
 #[test]

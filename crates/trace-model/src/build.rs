@@ -4,6 +4,7 @@
 //! a record belongs to, whether it was seen before, and the small numbers that stand for its strings. All
 //! else waits until the log has ended.
 
+use crate::hosts::{self, Host};
 use crate::intern::Interner;
 use crate::invocation::{self, Invocation};
 use crate::span::{Attributes, AttrsId, NO_ENVELOPE, Name, NameId, Span, ThreadId};
@@ -11,7 +12,7 @@ use crate::tree::parents;
 use crate::vocabulary::Family;
 use hashbrown::HashTable;
 use rustc_hash::FxHashMap;
-use simpler_record_format::{ClockAnchor, DeviceClockAnchor, DropReport, RawSpan};
+use simpler_record_format::{ClockAnchor, DeviceClockAnchor, DropReport, RawHostIdentity, RawSpan};
 use std::sync::OnceLock;
 
 /// A span that claims to end this much later than its own record was made is impossible. The envelope's
@@ -37,11 +38,13 @@ impl Anchor {
     }
 }
 
-/// One process from its start to its end. The same process id in a later process is another life.
+/// One process from its start to its end. The same process id in a later process, or on another host, is another life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     /// The process id.
     pub pid: u64,
+    /// The number of the host that it ran on, if the log says so; see [`Trace::hosts`].
+    pub host: Option<u64>,
     /// The life's clock anchor, if the log holds it.
     pub anchor: Option<Anchor>,
     /// Whether any span belongs to it.
@@ -89,6 +92,8 @@ pub struct Counts {
     pub quoted: u64,
     /// Clock anchor records that are damaged.
     pub damaged_anchors: u64,
+    /// Host identities that are damaged.
+    pub damaged_host_identities: u64,
     /// Drop reports that are damaged.
     pub damaged_drop_reports: u64,
     /// Spans that end after their own record was made, or after the end of time.
@@ -121,6 +126,12 @@ pub struct TraceBuilder {
     lives: Vec<Life>,
     current_life: FxHashMap<u64, u32>,
     anchored_life: FxHashMap<(u64, Anchor), u32>,
+    hosts: Vec<Host>,
+    /// The lives of a process id on a host: by anchor, and the latest of all.
+    hosted_life: FxHashMap<(u64, u64, Option<Anchor>), u32>,
+    /// By process id, the anchor that no identity has followed yet, and the life that it was given to, if that had none
+    /// before.
+    fresh_anchor: FxHashMap<u64, (Anchor, Option<u32>)>,
     device_anchors: Vec<(u32, DeviceClockAnchor)>,
     seen: HashTable<u64>,
     counts: Counts,
@@ -183,6 +194,7 @@ impl TraceBuilder {
         let anchor = Anchor { mono_ns: record.mono_ns, wall_ns: record.wall_ns };
         if let Some(&life) = self.anchored_life.get(&(record.pid, anchor)) {
             self.current_life.insert(record.pid, life);
+            self.fresh_anchor.insert(record.pid, (anchor, None));
             return;
         }
         let current = self.life_of(record.pid);
@@ -192,6 +204,46 @@ impl TraceBuilder {
         };
         self.lives[life as usize].anchor = Some(anchor);
         self.anchored_life.insert((record.pid, anchor), life);
+        self.fresh_anchor.insert(record.pid, (anchor, Some(life)));
+    }
+
+    /// Takes a host identity. It says of the current life of its process id where that ran. If that ran elsewhere, the
+    /// records that follow are of another life: of the host's with the anchor that stands in front of the identity, or,
+    /// without one, of the host's latest.
+    pub fn host_identity(&mut self, record: &RawHostIdentity<'_>) {
+        let RawHostIdentity { pid, host, name } = *record;
+        hosts::note(&mut self.hosts, host, name);
+        let fresh = self.fresh_anchor.remove(&pid);
+        let current = self.life_of(pid);
+        let life = match self.lives[current as usize].host {
+            None => current,
+            Some(of) if of == host => current,
+            Some(_) => {
+                let anchor = fresh.map(|(anchor, _)| anchor);
+                if let Some((anchor, Some(given_to))) = fresh {
+                    // It was taken for the first anchor of a life that had lost its own.
+                    self.lives[given_to as usize].anchor = None;
+                    self.anchored_life.remove(&(pid, anchor));
+                }
+                match self.hosted_life.get(&(pid, host, anchor)) {
+                    Some(&life) => life,
+                    None => {
+                        let life = self.new_life(pid);
+                        self.lives[life as usize].anchor = anchor;
+                        if let Some(anchor) = anchor {
+                            self.anchored_life.entry((pid, anchor)).or_insert(life);
+                        }
+                        life
+                    }
+                }
+            }
+        };
+        self.lives[life as usize].host = Some(host);
+        self.current_life.insert(pid, life);
+        self.hosted_life.insert((pid, host, None), life);
+        if let Some(anchor) = self.lives[life as usize].anchor {
+            self.hosted_life.insert((pid, host, Some(anchor)), life);
+        }
     }
 
     /// Takes a pair of readings of a device's counter and the host's clock.
@@ -221,7 +273,9 @@ impl TraceBuilder {
             attrs: self.attrs,
             device: self.device,
             threads: self.threads,
+            track_pids: hosts::track_pids(&self.lives),
             lives: self.lives,
+            hosts: self.hosts,
             counts: self.counts,
             device_anchors: self.device_anchors,
             invocations: Vec::new(),
@@ -241,7 +295,7 @@ impl TraceBuilder {
 
     fn new_life(&mut self, pid: u64) -> u32 {
         let life = self.lives.len() as u32;
-        self.lives.push(Life { pid, anchor: None, has_spans: false, drops: None });
+        self.lives.push(Life { pid, host: None, anchor: None, has_spans: false, drops: None });
         self.current_life.insert(pid, life);
         life
     }
@@ -332,6 +386,9 @@ pub struct Trace {
     device: Vec<bool>,
     threads: Vec<(u32, u64)>,
     lives: Vec<Life>,
+    hosts: Vec<Host>,
+    /// By life.
+    track_pids: Vec<u64>,
     counts: Counts,
     /// By life, invocation and time.
     pub(crate) device_anchors: Vec<(u32, DeviceClockAnchor)>,
@@ -356,6 +413,22 @@ impl Trace {
     /// The process lives, in the order in which the log first speaks of them.
     pub fn lives(&self) -> &[Life] {
         &self.lives
+    }
+
+    /// The hosts that the log names, in the order in which it does. None for a log of before there were identities.
+    pub fn hosts(&self) -> &[Host] {
+        &self.hosts
+    }
+
+    /// Where a life ran, for people: only if the log names several hosts, whose pids could be confused.
+    pub fn host_label(&self, life: &Life) -> Option<String> {
+        hosts::label(&self.hosts, life.host?)
+    }
+
+    /// A number for the process of a life (an index into [`Trace::lives`]) that no process of another host has: its pid,
+    /// unless another host has that one too and is named first.
+    pub fn track_pid(&self, life: u32) -> u64 {
+        self.track_pids[life as usize]
     }
 
     /// The invocations, ordered by pid, life, inv and start.
@@ -453,6 +526,7 @@ impl Trace {
             counts.truncated_records,
             counts.truncated_fields,
             counts.damaged_anchors,
+            counts.damaged_host_identities,
             counts.damaged_drop_reports,
             counts.unreadable,
         ];

@@ -224,14 +224,15 @@ impl Trace {
     }
 
     fn skew(&self, rounds: impl Iterator<Item = Vec<Rank>>, facts: &mut Facts) {
-        let mut last: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut last: BTreeMap<(u64, Option<u64>), usize> = BTreeMap::new();
         let mut skews = Vec::new();
         for mut ranks in rounds {
             ranks.sort_unstable();
             if let [fast, .., slow] = ranks.as_slice() {
                 skews.push(slow.dur - fast.dur);
                 if slow.dur > fast.dur {
-                    *last.entry(self.lives()[slow.life as usize].pid).or_default() += 1;
+                    let life = &self.lives()[slow.life as usize];
+                    *last.entry((life.pid, life.host)).or_default() += 1;
                 }
             }
         }
@@ -240,7 +241,7 @@ impl Trace {
             .iter()
             .max_by_key(|&(_, &times)| times)
             .filter(|&(_, &times)| 2 * times > skews.len())
-            .map(|(&pid, _)| pid);
+            .map(|(&(pid, _), _)| pid);
     }
 
     /// For each thread as many lanes as roots overlap at the worst moment.

@@ -1,7 +1,7 @@
 //! What a log says: from parsed records to invocations, call trees, callables and their statistics.
 //!
 //! A [`TraceBuilder`] takes records in the order in which they stand in the log. It separates the *lives*
-//! of a process id by their clock anchors, drops exact duplicates and interns names and attributes.
+//! of a process id by their clock anchors and hosts, drops exact duplicates and interns names and attributes.
 //! [`TraceBuilder::finish`] groups the spans into [`Invocation`]s: one (life, pid, inv) whose roots overlap
 //! in time. From the finished [`Trace`] everything else is computed on demand: [`Callable`]s with their
 //! stages, [`Rounds`], the [`CallTree`] of a callable, the foreign [`Producer`]s, the [`Facts`] that `simpler check` states, and
@@ -29,6 +29,7 @@ mod build;
 mod callable;
 mod external;
 mod facts;
+mod hosts;
 mod intern;
 mod invocation;
 mod overlap;
@@ -45,6 +46,7 @@ pub use build::{Admission, Anchor, Counts, Drops, Life, Trace, TraceBuilder};
 pub use callable::{Callable, Label, Named, decode_tie};
 pub use external::{ExternalName, Producer};
 pub use facts::{Facts, NAMES_MAX, SLOTS_MAX};
+pub use hosts::Host;
 pub use invocation::{Invocation, Kind};
 pub use overlap::NotOverlapped;
 pub use rounds::{Round, Rounds, Trimmed};

@@ -47,6 +47,7 @@ pub fn warnings(trace: &Trace) -> Vec<String> {
             counts.unreadable
         ));
     }
+    hosts(trace, &mut out);
     drops(trace, &mut out);
     if counts.damaged_drop_reports > 0 {
         out.push(format!(
@@ -66,19 +67,19 @@ pub fn warnings(trace: &Trace) -> Vec<String> {
 }
 
 fn anchors(trace: &Trace, out: &mut Vec<String>) {
-    let mut by_pid: FxHashMap<u64, Vec<i128>> = FxHashMap::default();
+    let mut by_pid: FxHashMap<(u64, Option<u64>), Vec<i128>> = FxHashMap::default();
     let mut pids = Vec::new();
     for life in trace.lives() {
         let Some(anchor) = life.anchor else { continue };
-        let offsets = by_pid.entry(life.pid).or_default();
+        let offsets = by_pid.entry((life.pid, life.host)).or_default();
         if offsets.is_empty() {
-            pids.push(life.pid);
+            pids.push((life.pid, life.host));
         }
         offsets.push(i128::from(anchor.wall_ns) - i128::from(anchor.mono_ns));
     }
     pids.sort_unstable();
-    for pid in pids {
-        let offsets = &by_pid[&pid];
+    for (pid, host) in pids {
+        let offsets = &by_pid[&(pid, host)];
         if let (Some(low), Some(high), true) = (offsets.iter().min(), offsets.iter().max(), offsets.len() > 1)
         {
             out.push(format!(
@@ -96,6 +97,35 @@ fn anchors(trace: &Trace, out: &mut Vec<String>) {
             "warning: no [CLOCK_ANCHOR] record for pid(s) {} that emitted spans; their wall time is unknown, \
              check that every input is complete",
             list.join(", ")
+        ));
+    }
+}
+
+/// How far the monotonic clocks of two hosts may be apart, by their wall clocks, before they are taken for two clocks:
+/// wall clocks that are kept in step differ by less.
+const ONE_CLOCK_NS: i128 = 1_000_000_000;
+
+fn hosts(trace: &Trace, out: &mut Vec<String>) {
+    let damaged = trace.counts().damaged_host_identities;
+    if damaged > 0 {
+        out.push(format!(
+            "warning: {damaged} [HOST_IDENTITY] record(s) are damaged; processes of different hosts may be taken for one"
+        ));
+    }
+    let offset = |host: u64| {
+        let life = trace.lives().iter().find(|life| life.host == Some(host) && life.anchor.is_some())?;
+        let anchor = life.anchor?;
+        Some(i128::from(anchor.wall_ns) - i128::from(anchor.mono_ns))
+    };
+    let offsets: Vec<i128> = trace.hosts().iter().filter_map(|host| offset(host.id)).collect();
+    if let (Some(low), Some(high)) = (offsets.iter().min(), offsets.iter().max())
+        && high - low > ONE_CLOCK_NS
+    {
+        out.push(format!(
+            "warning: the log holds {} hosts whose monotonic clocks are up to {:.6} s apart; durations are right, but \
+             pictures show each host on its own clock",
+            trace.hosts().len(),
+            (high - low) as f64 / 1e9
         ));
     }
 }

@@ -4,6 +4,7 @@
 //! arrow then starts where the dispatch does (LESSONS 33).
 
 use super::{Event, What};
+use crate::event;
 use crate::writer::Json;
 use rustc_hash::FxHashMap;
 use simpler_trace_model::{Family, Span, Trace};
@@ -78,7 +79,7 @@ fn dispatch_key(trace: &Trace, span: &Span, (_, run, slot): &Task) -> String {
     let or = |key, missing: &str| attributes.get(key).unwrap_or_else(|| missing.to_owned());
     format!(
         "dispatch:{}:{run}:{slot}:{}:{}:{}",
-        trace.life(span).pid,
+        event::pid(trace, span),
         or("group_index", "-1"),
         or("worker_id", "-1"),
         or("dispatch_id", "0")

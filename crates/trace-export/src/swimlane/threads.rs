@@ -32,7 +32,7 @@ pub(super) fn place<'a>(trace: &'a Trace, picture: &mut Picture<'a>) {
             invocations[index as usize] = number as u32;
         }
     }
-    let thread = |span: &Span| (trace.life(span).pid, trace.tid(span));
+    let thread = |span: &Span| (event::pid(trace, span), trace.tid(span));
     let mut spans = Vec::new();
     // Threads that emitted device spans of a chip.
     let mut chips = FxHashSet::default();
