@@ -110,8 +110,23 @@ pub(crate) fn give_back_repeat() {
     went_to_stderr(pid());
 }
 
+/// Where a process runs, as its log says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// The same for all processes that share a space of pids, another one elsewhere.
+    pub id: u64,
+    /// The host's name; bytes that are not UTF-8 become U+FFFD.
+    pub name: String,
+}
+
+/// Where this process runs. Asks the kernel.
+pub fn host() -> Host {
+    let (id, name, name_bytes) = look();
+    Host { id, name: String::from_utf8_lossy(&name[..name_bytes]).into_owned() }
+}
+
 /// This process's host: its number, and its name with the length. Async-signal-safe.
-pub(crate) fn look() -> (u64, [u8; NAME_BYTES], usize) {
+fn look() -> (u64, [u8; NAME_BYTES], usize) {
     let mut name = [0; NAME_BYTES];
     // SAFETY: room for that many bytes.
     let named = unsafe { libc::gethostname(name.as_mut_ptr().cast(), NAME_BYTES) } == 0;

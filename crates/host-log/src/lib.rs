@@ -116,6 +116,7 @@ mod owner {
     pub use crate::fork::{
         Config, Counts, close, counts, flush, init, prepare_to_fork, set_directory, start_writer,
     };
+    pub use crate::host_identity::{Host, host};
     pub use crate::identity::{monotonic_ns, pid, tid};
     pub use crate::recover::{Recovered, Recovery, Refused, recover, recover_stderr};
     pub use crate::span::{

@@ -31,6 +31,11 @@ pub(crate) fn check(tensors: usize, scalars: usize) -> Result<(), String> {
     Ok(())
 }
 
+/// How many of the blob's words such arguments take.
+pub(crate) fn words(tensors: usize, scalars: usize) -> usize {
+    1 + tensors * TENSOR_WORDS + scalars
+}
+
 /// Writes `args`; the frame's state publishes it.
 pub(crate) fn write(blob: &Blob, args: &RunArgs) -> Result<(), String> {
     check(args.tensors.len(), args.scalars.len())?;

@@ -20,6 +20,7 @@ use crate::function::{Function, Nested, Orchestration, SubWorker};
 use crate::image_transfer::Gathering;
 use crate::mailbox::{ChildEnd, Control, Digest, Failure, Request, TASK_FRAMES};
 use crate::process::{exit_now, wait_for_the_end_of};
+use crate::remote::Session;
 use crate::shared_memory::SharedRanges;
 use crate::{CallableImage, ChildId, Endpoint, RunError, WorkerBuilder};
 
@@ -36,6 +37,8 @@ pub(crate) mod exit {
     pub(crate) const PANICKED: i32 = 3;
     /// What the endpoint drives did not end as it should, with the text in the child's log.
     pub(crate) const CLOSE_FAILED: i32 = 4;
+    /// The rank that a session's process is for is gone, with the text in the process's log.
+    pub(crate) const DISCONNECTED: i32 = 5;
 }
 
 /// What a child inherits.
@@ -55,6 +58,8 @@ pub(crate) enum Role<'a> {
     Sub(&'a [(Digest, Function)]),
     /// A worker below. It forks in its turn, so it is started before this process has a thread.
     Worker(Box<WorkerBuilder>, &'a [(Digest, Orchestration)]),
+    /// The session with a worker on another host.
+    Remote(Session),
 }
 
 impl Role<'_> {
@@ -74,6 +79,10 @@ impl Role<'_> {
                 let worker = builder.start_below(inheritance.shared, inheritance.parent, &told_to_leave)?;
                 leave_with_the_parent(inheritance)?;
                 Ok(Box::new(Nested { worker, orchestrations: orchestrations.to_vec() }))
+            }
+            Role::Remote(session) => {
+                start_threads(inheritance)?;
+                Ok(Box::new(session.endpoint()?))
             }
         }
     }
@@ -175,7 +184,7 @@ fn serve(inheritance: &Inheritance<'_>, endpoint: &mut dyn Endpoint) -> i32 {
 }
 
 /// A failure, and the status to leave with where the child can no longer be trusted.
-type Refusal = (Failure, Option<i32>);
+pub(crate) type Refusal = (Failure, Option<i32>);
 
 fn answer<Q, T>(
     request: Result<Q, Failure>,
@@ -186,7 +195,7 @@ fn answer<Q, T>(
 }
 
 /// Runs `body`; a panic becomes a failure after which the child leaves, as nothing is known of the endpoint.
-fn guarded<T>(body: impl FnOnce() -> Result<T, RunError>) -> Result<T, Refusal> {
+pub(crate) fn guarded<T>(body: impl FnOnce() -> Result<T, RunError>) -> Result<T, Refusal> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(outcome) => outcome.map_err(|error| (Failure { code: error.code, text: error.text }, None)),
         Err(panic) => {

@@ -11,6 +11,8 @@ pub enum ChildId {
     Sub(usize),
     /// A whole worker of the level below: runs orchestrations over its own children.
     Worker(usize),
+    /// As a worker, on another host.
+    Remote(usize),
 }
 
 impl From<usize> for ChildId {
@@ -25,6 +27,7 @@ impl fmt::Display for ChildId {
             Self::Chip(index) => write!(out, "chip {index}"),
             Self::Sub(index) => write!(out, "sub worker {index}"),
             Self::Worker(index) => write!(out, "worker {index}"),
+            Self::Remote(index) => write!(out, "remote worker {index}"),
         }
     }
 }

@@ -12,6 +12,8 @@ pub enum Ending {
     Exited(i32),
     /// This signal killed it.
     Killed(i32),
+    /// Its process on another host is gone, or the connection with it.
+    Disconnected,
     /// It is gone and somebody else has collected its status.
     Collected,
 }
@@ -24,6 +26,7 @@ impl fmt::Display for Ending {
                 Ok(name) => write!(out, "was killed by signal {signal} ({name})"),
                 Err(_) => write!(out, "was killed by signal {signal}"),
             },
+            Self::Disconnected => write!(out, "is gone, its connection was closed"),
             Self::Collected => write!(out, "is gone, its status was collected elsewhere"),
         }
     }
@@ -55,6 +58,14 @@ pub enum WorkerError {
         call: &'static str,
         /// Its error.
         source: std::io::Error,
+    },
+    /// What was to start children on other hosts did not.
+    #[error("launcher {name}: {text}")]
+    Launcher {
+        /// What the launcher calls itself.
+        name: String,
+        /// What went wrong, with what it said.
+        text: String,
     },
     /// A child's initialization failed; the text is the child's.
     #[error("{child} (pid {pid}): initialization failed: {text}")]

@@ -84,11 +84,15 @@ mod function;
 #[cfg(not(loom))]
 mod image_transfer;
 #[cfg(not(loom))]
+mod launcher;
+#[cfg(not(loom))]
 mod level;
 #[cfg(not(loom))]
 mod mailbox;
 #[cfg(not(loom))]
 mod process;
+#[cfg(not(loom))]
+pub mod remote;
 #[cfg(not(loom))]
 mod shared_memory;
 #[cfg(not(loom))]
@@ -109,8 +113,11 @@ pub use error::{Ending, WorkerError};
 #[cfg(not(loom))]
 pub use shared_memory::{SharedBuffer, SharedMemory, SharedSlice};
 #[cfg(not(loom))]
+pub use simpler_kernel_abi::ArgUse;
+#[cfg(not(loom))]
 pub use simpler_runtime::{CallConfig, CallableImage, ChipArg, RunArgs, RunError};
 #[cfg(not(loom))]
 pub use worker::{
-    CALLABLES_MAX, CHIPS_MAX, Callable, LogSetup, SUBS_MAX, Ticket, WORKERS_MAX, Worker, WorkerBuilder,
+    CALLABLES_MAX, CHIPS_MAX, Callable, LogSetup, REMOTES_MAX, SUBS_MAX, Ticket, WORKERS_MAX, Worker,
+    WorkerBuilder,
 };

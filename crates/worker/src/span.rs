@@ -69,8 +69,12 @@ impl Start {
             name,
             (run.run_id, run.hid),
             format_args!(
-                "run_id={} task_slot={} worker_id={} dispatch_id={} role=worker",
-                run.run_id, run.task_slot, run.worker_id, run.dispatch_id
+                "run_id={} task_slot={} worker_id={} dispatch_id={}{} role=worker",
+                run.run_id,
+                run.task_slot,
+                run.worker_id,
+                run.dispatch_id,
+                if matches!(run.child, ChildId::Remote(_)) { " endpoint_kind=remote" } else { "" }
             ),
         )
     }

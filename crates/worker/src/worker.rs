@@ -40,6 +40,7 @@ use crate::image_transfer::{self, Gathering};
 use crate::level::{self, CHIP_LEVEL, LEVEL_MAX, NODE_LEVEL, Names};
 use crate::mailbox::{Control, Digest, Failure, Mailboxes, ParentEnd, TASK_FRAMES, TaskIdentity};
 use crate::process::{Child, require_one_thread};
+use crate::remote::{self, Launched, Peer, Remote, wire};
 use crate::shared_memory::SharedRanges;
 use crate::span::{RunIdentity, SchedulerLoop, Start};
 use crate::{
@@ -65,6 +66,8 @@ const REAP_LIMIT: Duration = Duration::from_secs(60);
 /// 10 s after which who sends SIGTERM usually sends SIGKILL.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 const BY_SIGTERM: &str = "SIGTERM";
+/// Most ranks on other hosts, over all launchers: a process each here, too.
+pub const REMOTES_MAX: usize = 64;
 /// How long SIGKILL may take to end a process that is in the kernel.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
@@ -121,7 +124,10 @@ impl fmt::Display for Callable {
 enum RunsOn {
     Chips,
     Subs,
+    /// Here or on other hosts.
     Workers,
+    /// On other hosts only.
+    Remotes,
 }
 
 impl RunsOn {
@@ -130,7 +136,8 @@ impl RunsOn {
             (self, child),
             (Self::Chips, ChildId::Chip(_))
                 | (Self::Subs, ChildId::Sub(_))
-                | (Self::Workers, ChildId::Worker(_))
+                | (Self::Workers, ChildId::Worker(_) | ChildId::Remote(_))
+                | (Self::Remotes, ChildId::Remote(_))
         )
     }
 }
@@ -142,6 +149,7 @@ pub struct WorkerBuilder {
     chips: Option<usize>,
     subs: usize,
     workers: Vec<WorkerBuilder>,
+    remotes: Vec<Remote>,
     log: LogSetup,
     callables: Vec<Known>,
     images: Vec<CallableImage>,
@@ -161,6 +169,7 @@ impl WorkerBuilder {
             chips: None,
             subs: 0,
             workers: Vec::new(),
+            remotes: Vec::new(),
             log: LogSetup::default(),
             callables: Vec::new(),
             images: Vec::new(),
@@ -191,6 +200,14 @@ impl WorkerBuilder {
     /// [`WorkerBuilder::orchestration`] over its own children, logs where this one does, and sees what this one shares.
     pub fn worker(&mut self, below: WorkerBuilder) -> &mut Self {
         self.workers.push(below);
+        self
+    }
+
+    /// Adds workers of the level below on other hosts, for levels above 3. They run orchestrations, too: those of this
+    /// worker by their names ([`WorkerBuilder::orchestration`]), and those that only they have
+    /// ([`WorkerBuilder::remote_orchestration`]).
+    pub fn remote(&mut self, remote: Remote) -> &mut Self {
+        self.remotes.push(remote);
         self
     }
 
@@ -285,6 +302,14 @@ impl WorkerBuilder {
         Ok(callable)
     }
 
+    /// Adds an orchestration that the programs of [`WorkerBuilder::remote`] have, by the name that it has there.
+    ///
+    /// # Errors
+    /// One more than [`CALLABLES_MAX`]; a name that an orchestration has.
+    pub fn remote_orchestration(&mut self, name: &str) -> Result<Callable, WorkerError> {
+        self.know_closure(RunsOn::Remotes, "orchestration", name).map(|(callable, _)| callable)
+    }
+
     fn know_closure(
         &mut self,
         runs_on: RunsOn,
@@ -358,12 +383,18 @@ impl WorkerBuilder {
     fn ids(&self) -> Vec<ChildId> {
         let chips = (0..self.chip_count()).filter(|_| self.level != CHIP_LEVEL).map(ChildId::Chip);
         let subs = (0..self.subs).map(ChildId::Sub);
-        chips.chain(subs).chain((0..self.workers.len()).map(ChildId::Worker)).collect()
+        let workers = (0..self.workers.len()).map(ChildId::Worker);
+        chips.chain(subs).chain(workers).chain((0..self.remote_count()).map(ChildId::Remote)).collect()
+    }
+
+    fn remote_count(&self) -> usize {
+        self.remotes.iter().fold(0, |sum, remote| sum.saturating_add(remote.ranks()))
     }
 
     /// How many barriers one after the other its start has.
     fn barriers(&self) -> u32 {
-        1 + self.workers.iter().map(Self::barriers).sum::<u32>()
+        // Ranks have to connect, and then to be ready.
+        1 + self.workers.iter().map(Self::barriers).sum::<u32>() + 2 * self.remotes.len() as u32
     }
 
     fn chip_count(&self) -> usize {
@@ -379,6 +410,8 @@ impl WorkerBuilder {
             shared: std::mem::take(&mut self.shared),
             callables: std::mem::take(&mut self.callables),
             children: Vec::new(),
+            launched: Vec::new(),
+            peers: Vec::new(),
             local: None,
             next_dispatch_id: 1,
             closed: false,
@@ -440,6 +473,10 @@ impl WorkerBuilder {
         let limits: Vec<_> =
             self.workers.iter().map(|below| self.init_limit * (below.barriers() + 1)).collect();
         let mut below: VecDeque<_> = std::mem::take(&mut self.workers).into();
+        let mut remotes: VecDeque<_> = std::mem::take(&mut self.remotes).into();
+        // Of the remotes that are being opened. They go before the worker, which a failed start closes: a rank leaves when
+        // its session does.
+        let (mut sessions, mut remote_limit) = (VecDeque::new(), self.init_limit);
         for (index, id) in ids.into_iter().enumerate() {
             let role = match id {
                 ChildId::Chip(chip) => Role::Chip(chip, &self.images, self.make_endpoint.as_ref()),
@@ -451,6 +488,20 @@ impl WorkerBuilder {
                     below.log = self.log.clone();
                     Role::Worker(Box::new(below), &self.orchestrations)
                 }
+                ChildId::Remote(first) => {
+                    if sessions.is_empty() {
+                        // Nothing else is forked by now that could wait for this.
+                        worker.wait_until_ready(cancelled)?;
+                        let Some(remote) = remotes.pop_front() else { continue };
+                        let told = remote::Told { level: self.level, first, log: &self.log };
+                        let (launched, opened) = remote::open(&remote, &told, cancelled)?;
+                        worker.launched.push(launched);
+                        worker.peers.extend(opened.iter().map(|session| session.peer().clone()));
+                        (sessions, remote_limit) = (opened, remote.limit());
+                    }
+                    let Some(session) = sessions.pop_front() else { continue };
+                    Role::Remote(session)
+                }
             };
             let inheritance = Inheritance {
                 child: id,
@@ -459,13 +510,18 @@ impl WorkerBuilder {
                 shared: &worker.shared,
             };
             // Those that the root has not forked are in the group of the one that it has.
-            let process = Child::fork(self.parent.is_none(), || child::live(&inheritance, role))?;
+            let process = Child::fork(self.parent.is_none(), || {
+                // A connection closes when nobody has it open any more.
+                sessions.clear();
+                child::live(&inheritance, role)
+            })?;
             worker.children.push(ChildState {
                 id,
                 process,
                 frames: Vec::new(),
                 init_limit: match id {
                     ChildId::Worker(below) => limits[below],
+                    ChildId::Remote(_) => remote_limit,
                     _ => self.init_limit,
                 },
                 told_to_leave: false,
@@ -502,7 +558,17 @@ impl WorkerBuilder {
         if let Some(other) = workers.iter().find(|below| below.level + 1 != *level || *level <= NODE_LEVEL) {
             return refuse(format!("a worker of level {} is none of its children", other.level));
         }
-        if *level != CHIP_LEVEL && chips + subs + workers.len() == 0 {
+        let remotes = self.remote_count();
+        if remotes > REMOTES_MAX {
+            return refuse(format!("{remotes} ranks, of {REMOTES_MAX} at most"));
+        }
+        if !self.remotes.is_empty() && *level <= NODE_LEVEL {
+            return refuse("a worker on another host is none of its children".to_owned());
+        }
+        if self.remotes.iter().any(|remote| remote.ranks() == 0) {
+            return refuse("a launcher of 0 ranks".to_owned());
+        }
+        if *level != CHIP_LEVEL && chips + subs + workers.len() + remotes == 0 {
             return refuse("it has no children".to_owned());
         }
         workers.iter().try_for_each(Self::check)
@@ -625,6 +691,10 @@ pub struct Worker {
     callables: Vec<Known>,
     /// In the order of their mailboxes.
     children: Vec<ChildState>,
+    /// What has started its children on other hosts.
+    launched: Vec<Launched>,
+    /// Those children.
+    peers: Vec<Peer>,
     /// At level 2, until it is closed.
     local: Option<Local>,
     next_dispatch_id: u64,
@@ -646,6 +716,11 @@ impl Worker {
     /// The children's processes: the chips', the sub workers', the workers', each by index.
     pub fn pids(&self) -> Vec<i32> {
         self.children.iter().map(|child| child.process.pid()).collect()
+    }
+
+    /// The processes on other hosts, by index of [`ChildId::Remote`]; those of [`Worker::pids`] are their sessions' here.
+    pub fn peers(&self) -> &[Peer] {
+        &self.peers
     }
 
     /// Allocates device memory on a chip.
@@ -771,6 +846,9 @@ impl Worker {
         for (position, arg) in args.tensors.iter().enumerate() {
             self.shared.check(position, &arg.tensor).map_err(WorkerError::Arguments)?;
         }
+        if let ChildId::Remote(_) = child {
+            wire::regions_of(args).map_err(WorkerError::Arguments)?;
+        }
         // A chip of this process has no frames, and is never busy.
         let slot = self.children.get(index).map_or(Ok(0), ChildState::free_frame)?;
         let run = RunIdentity {
@@ -890,6 +968,7 @@ impl Worker {
             return Ok(());
         }
         self.closed = true;
+        let deadline = Deadline::after(limit);
         // Its threads end, and what they log is drained below.
         self.local = None;
         for (index, child) in self.children.iter_mut().enumerate() {
@@ -920,6 +999,15 @@ impl Worker {
                     let error = self.gone(index, ending, format!("{when} it was told to leave"));
                     first_error.get_or_insert(error);
                 }
+            }
+        }
+        for launched in &mut self.launched {
+            if !launched.end(deadline.remaining()) {
+                let (name, text) = (
+                    launched.name().to_owned(),
+                    format!("it was ended, {limit:?} after its ranks were told to leave"),
+                );
+                first_error.get_or_insert(WorkerError::Launcher { name, text });
             }
         }
         host_log::close(LOG_DRAIN_LIMIT);
@@ -1161,15 +1249,20 @@ impl Worker {
         }
         self.children.iter().position(|state| state.id == child).ok_or_else(|| {
             let (mut chips, mut subs, mut workers) = (usize::from(self.local.is_some()), 0, 0);
+            let mut remotes = 0;
             for state in &self.children {
                 match state.id {
                     ChildId::Chip(_) => chips += 1,
                     ChildId::Sub(_) => subs += 1,
                     ChildId::Worker(_) => workers += 1,
+                    ChildId::Remote(_) => remotes += 1,
                 }
             }
+            let ranks =
+                if remotes > 0 { format!(", {remotes} of them on other hosts") } else { String::new() };
+            workers += remotes;
             WorkerError::Unknown(format!(
-                "there is no {child} among {chips} chips, {subs} sub workers and {workers} workers"
+                "there is no {child} among {chips} chips, {subs} sub workers and {workers} workers{ranks}"
             ))
         })
     }
@@ -1215,6 +1308,10 @@ impl Worker {
     fn gone(&mut self, index: usize, ending: Ending, during: String) -> WorkerError {
         let state = &mut self.children[index];
         state.ending_is_told = true;
+        let ending = match (state.id, ending) {
+            (ChildId::Remote(_), Ending::Exited(child::exit::DISCONNECTED)) => Ending::Disconnected,
+            (_, ending) => ending,
+        };
         WorkerError::ChildGone { child: state.id, pid: state.process.pid(), ending, during }
     }
 }
