@@ -148,3 +148,45 @@ fn another_namespace_is_another_host() {
         assert_eq!(here[0].3, there[0].3, "by the same name");
     });
 }
+
+#[test]
+fn an_identity_that_is_lost_is_tried_again() {
+    in_own_process("an_identity_that_is_lost_is_tried_again", || {
+        for has_writer in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let child = fork(|| {
+                // A folder is in the file's place.
+                let file = log_file(dir.path(), log::pid());
+                std::fs::create_dir(&file).unwrap();
+                let directory = Some(dir.path());
+                log::init(&Config { directory, defer_writer: !has_writer, ..Config::default() }).unwrap();
+                log::log_warn!("lost");
+                log::flush(DRAIN).unwrap();
+                assert!(log::counts().dropped > 0);
+                std::fs::remove_dir(&file).unwrap();
+                log::log_warn!("lands");
+                log::log_warn!("and again");
+                log::prepare_to_fork(DRAIN).unwrap();
+            });
+            reap(child);
+            let lines = lines_of(dir.path(), child);
+            assert!(matches!(identities(&lines)[..], [(1, ..)]), "writer {has_writer}: {lines:#?}");
+        }
+    });
+}
+
+#[test]
+fn a_killed_process_has_named_its_host_once_it_is_recovered() {
+    in_own_process("a_killed_process_has_named_its_host_once_it_is_recovered", || {
+        let dir = tempfile::tempdir().unwrap();
+        let child = support::fork_to_die(|| {
+            log::init(&Config { directory: Some(dir.path()), ..Config::default() }).unwrap();
+            log::log_warn!("killed at once");
+        });
+        let recovery = log::recover(dir.path()).unwrap();
+        assert_eq!(recovery.recovered.len(), 1, "{recovery:?}");
+        let lines = lines_of(dir.path(), child);
+        assert!(matches!(identities(&lines)[..], [(1, of, ..)] if of == child as u64), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("killed at once")));
+    });
+}

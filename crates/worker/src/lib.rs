@@ -61,6 +61,8 @@
 //! # }
 //! ```
 //!
+//! Workers of the level below can also be on other hosts, see [`remote`].
+//!
 //! The mailbox's protocol is in `mailbox.rs`, the child's life in `child.rs`, the parent's in `worker.rs`.
 
 #[cfg(not(loom))]

@@ -20,6 +20,45 @@
 //! What ends: a rank whose connection closes shuts its worker down and leaves, whatever it is doing. A session whose
 //! connection closes ends, and so its child is gone for the parent, while the others go on. At close the ranks are told to
 //! leave, and the launcher, which ends with its ranks, is waited for, or else ended.
+//!
+//! The parent:
+//!
+//! ```no_run
+//! use simpler_worker::remote::{Mpirun, Remote};
+//! use simpler_worker::{ChildId, RunArgs, SharedBuffer, Worker};
+//! # fn example(args: RunArgs) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut pod = Worker::builder(4);
+//! let results = pod.share(SharedBuffer::new(1 << 20)?);
+//! let step = pod.remote_orchestration("step")?;
+//! let launcher = Mpirun { hosts: vec!["node-1".into(), "node-2".into()], ..Mpirun::default() };
+//! pod.remote(Remote::new(launcher, 2, "/opt/app/rank").listen("10.0.0.1".parse()?));
+//! let mut pod = pod.start()?;
+//! let tickets = [0, 1].map(|rank| pod.submit(ChildId::Remote(rank), step, &args));
+//! for ticket in tickets {
+//!     pod.wait(ticket?)?;
+//! }
+//! pod.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `/opt/app/rank`:
+//!
+//! ```no_run
+//! # fn image() -> Result<simpler_worker::CallableImage, simpler_worker::RunError> { unimplemented!() }
+//! fn main() -> std::process::ExitCode {
+//!     simpler_worker::remote::serve(|rank| {
+//!         let node = rank.worker();
+//!         node.chips(8);
+//!         let add = node.callable(image()?)?;
+//!         rank.orchestration("step", move |node, args| {
+//!             let ticket = node.submit(0, add, args)?;
+//!             Ok(node.wait(ticket)?)
+//!         })?;
+//!         Ok(())
+//!     })
+//! }
+//! ```
 
 mod rank;
 mod session;

@@ -1308,10 +1308,15 @@ impl Worker {
     fn gone(&mut self, index: usize, ending: Ending, during: String) -> WorkerError {
         let state = &mut self.children[index];
         state.ending_is_told = true;
-        let ending = match (state.id, ending) {
-            (ChildId::Remote(_), Ending::Exited(child::exit::DISCONNECTED)) => Ending::Disconnected,
-            (_, ending) => ending,
-        };
+        let (mut ending, mut during) = (ending, during);
+        if let ChildId::Remote(remote) = state.id {
+            if ending == Ending::Exited(child::exit::DISCONNECTED) {
+                ending = Ending::Disconnected;
+            }
+            if let Some(Peer { pid, host_name, .. }) = self.peers.get(remote) {
+                during = format!("{during} (its process there: {pid} on {host_name})");
+            }
+        }
         WorkerError::ChildGone { child: state.id, pid: state.process.pid(), ending, during }
     }
 }

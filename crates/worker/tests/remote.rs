@@ -26,6 +26,7 @@ use real_chips::*;
 const TESTS: &[Test] = &[
     ("ranks_of_a_shell_run_what_their_parent_asks", ranks_of_a_shell_run_what_their_parent_asks),
     ("ranks_of_mpirun_run_what_their_parent_asks", ranks_of_mpirun_run_what_their_parent_asks),
+    ("ranks_of_one_pid_on_two_hosts_are_told_apart", ranks_of_one_pid_on_two_hosts_are_told_apart),
     ("tensors_that_overlap_do_so_at_the_rank_as_well", tensors_that_overlap_do_so_at_the_rank_as_well),
     ("a_failure_at_a_rank_arrives_with_its_code", a_failure_at_a_rank_arrives_with_its_code),
     (
@@ -35,6 +36,10 @@ const TESTS: &[Test] = &[
     (
         "a_rank_of_mpirun_that_is_killed_is_gone_and_the_other_goes_on",
         a_rank_of_mpirun_that_is_killed_is_gone_and_the_other_goes_on,
+    ),
+    (
+        "a_session_that_is_killed_takes_its_rank_along_and_no_other",
+        a_session_that_is_killed_takes_its_rank_along_and_no_other,
     ),
     ("a_stranger_is_refused_and_harms_nobody", a_stranger_is_refused_and_harms_nobody),
     ("a_rank_of_another_version_is_refused", a_rank_of_another_version_is_refused),
@@ -115,7 +120,7 @@ fn build(rank: &mut Rank) -> Result<(), RunError> {
     rank.orchestration("panic", |_, _| panic!("the pen is broken"))?;
     rank.orchestration("stay", |_, _| {
         loop {
-            std::thread::sleep(Duration::from_secs(1));
+            std::thread::park();
         }
     })?;
     Ok(())
@@ -308,6 +313,102 @@ fn ranks_of_mpirun_run_what_their_parent_asks() {
     }
 }
 
+/// A host of its own for a rank: a net namespace that the parent's is connected with. It goes when this is dropped.
+struct Host(String);
+
+impl Host {
+    /// Of what `ip` refuses the first thing is told.
+    fn new(name: &str, subnet: u32) -> Result<(Self, std::net::IpAddr), String> {
+        let ip = |arguments: String| {
+            let output = Command::new("ip").args(arguments.split(' ')).output();
+            match output.map_err(|error| format!("ip: {error}"))? {
+                output if output.status.success() => Ok(()),
+                output => Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+            }
+        };
+        ip(format!("netns add {name}"))?;
+        let host = Self(name.to_owned());
+        ip(format!("link add {name}a type veth peer name {name}b netns {name}"))?;
+        ip(format!("addr add 10.203.{subnet}.1/30 dev {name}a"))?;
+        ip(format!("link set {name}a up"))?;
+        ip(format!("-n {name} addr add 10.203.{subnet}.2/30 dev {name}b"))?;
+        ip(format!("-n {name} link set {name}b up"))?;
+        Ok((host, format!("10.203.{subnet}.1").parse().unwrap()))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// Starts rank 0 in a net namespace and rank 1 in this one, and each as process 1 of a pid namespace.
+struct Namespaces(String);
+
+impl Launcher for Namespaces {
+    fn command(&self, ranks: &Ranks<'_>) -> Command {
+        let Self(name) = self;
+        let first = "unshare --pid --fork --mount-proc";
+        let script =
+            format!("MY_NUMBER=0 ip netns exec {name} {first} \"$@\" & MY_NUMBER=1 {first} \"$@\" & wait");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, "sh"]).arg(ranks.program).args(ranks.arguments);
+        command
+    }
+
+    fn rank_variable(&self) -> &str {
+        "MY_NUMBER"
+    }
+}
+
+fn ranks_of_one_pid_on_two_hosts_are_told_apart() {
+    let own = std::process::id();
+    let (name, address) = (format!("s{own}"), own % 250);
+    let (_host, address) = match Host::new(&name, address) {
+        Ok(host) => host,
+        Err(text) => return eprintln!("skipped: a net namespace cannot be had: {text}"),
+    };
+    let pid_namespace = Command::new("unshare").args(["--pid", "--fork", "--mount-proc", "true"]).status();
+    if !pid_namespace.is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: a pid namespace cannot be had");
+    }
+    let logs = tempfile::tempdir().unwrap();
+    let Pod { mut builder, shared, add: add_to, .. } = pod(ranks(Namespaces(name), "rank").listen(address));
+    builder.log(LogSetup { threshold: Threshold::TIMING, directory: Some(logs.path().into()) });
+    let mut pod = builder.start().unwrap();
+    put(&shared, 0, 1.0);
+    for rank in 0..2 {
+        run(&mut pod, rank, add_to, &add(&shared, 0, 1, 1 + rank as u64)).unwrap();
+        assert_holds(&shared, 1, 2.0 + rank as f32);
+    }
+    let peers = pod.peers().to_vec();
+    pod.close().unwrap();
+    assert_eq!([peers[0].pid, peers[1].pid], [1, 1]);
+    assert_ne!(peers[0].host, peers[1].host);
+
+    let folders = [logs.path().to_owned(), logs.path().join("remote.0"), logs.path().join("remote.1")];
+    let reading = simpler_trace_ingest::read(&folders.map(simpler_trace_ingest::Source::path)).unwrap();
+    let trace = &reading.trace;
+    assert!(!trace.is_lossy() && reading.complaints.total() == 0, "{:?}", reading.complaints.first());
+    assert_eq!(trace.hosts().len(), 3, "{:?}", trace.hosts());
+    // The ranks are both process 1, and their chips have one number as well; each has its own spans.
+    for (peer, other) in [(&peers[0], &peers[1]), (&peers[1], &peers[0])] {
+        let of = |life: &simpler_trace_model::Life, host| life.pid == 1 && life.host == Some(host);
+        assert_eq!(trace.lives().iter().filter(|life| of(life, peer.host)).count(), 1);
+        let submits = trace.spans().iter().filter(|span| &*trace.name(span).text == "node.submit");
+        assert_eq!(submits.clone().filter(|span| of(trace.life(span), peer.host)).count(), 1);
+        assert_eq!(submits.filter(|span| of(trace.life(span), other.host)).count(), 1);
+    }
+    let runs: Vec<_> = trace.invocations().iter().map(|run| trace.life_of(run)).collect();
+    assert_eq!((runs.len(), runs[0].pid), (2, runs[1].pid));
+    assert_ne!(runs[0].host, runs[1].host);
+    let mut tracks: Vec<u64> = (0..).zip(trace.lives()).map(|(life, _)| trace.track_pid(life)).collect();
+    tracks.sort_unstable();
+    tracks.dedup();
+    assert_eq!(tracks.len(), trace.lives().len());
+}
+
 fn tensors_that_overlap_do_so_at_the_rank_as_well() {
     let Pod { builder, shared, add: add_to, .. } = pod(ranks(SHELL, "rank"));
     let mut pod = builder.start().unwrap();
@@ -378,7 +479,9 @@ fn loses_one(launcher: impl Launcher + 'static) {
         matches!(error, WorkerError::ChildGone { child, ending, .. } if (child, ending) == gone),
         "{error:?}"
     );
+    let there = format!("its process there: {} on ", pod.peers()[1].pid);
     assert!(error.to_string().contains("connection was closed"), "{error}");
+    assert!(error.to_string().contains(&there), "{error}");
     wait_until("a chip outlives its rank", || !chips[1].iter().any(|chip| is_there(*chip)));
     put(&shared, 0, 1.0);
     for round in 1..4 {
@@ -399,6 +502,19 @@ fn a_rank_of_mpirun_that_is_killed_is_gone_and_the_other_goes_on() {
     if has_mpirun() {
         loses_one(Mpirun::default());
     }
+}
+
+fn a_session_that_is_killed_takes_its_rank_along_and_no_other() {
+    let Pod { builder, shared, add: add_to, .. } = pod(ranks(SHELL, "rank"));
+    let mut pod = builder.start().unwrap();
+    // SAFETY: kill has no memory effects.
+    assert_eq!(unsafe { libc::kill(pod.pids()[1], libc::SIGKILL) }, 0);
+    let gone = pod.peers()[1].pid as i32;
+    wait_until("a rank outlives its session", || !is_there(gone));
+    let error = run(&mut pod, 1, add_to, &add(&shared, 0, 1, 1)).unwrap_err();
+    assert!(matches!(error, WorkerError::ChildGone { ending: Ending::Killed(9), .. }), "{error:?}");
+    run(&mut pod, 0, add_to, &add(&shared, 0, 1, 1)).unwrap();
+    pod.close().unwrap();
 }
 
 fn a_stranger_is_refused_and_harms_nobody() {
@@ -518,7 +634,7 @@ fn parent() {
         std::env::var_os("STAY").map(|_| pod.submit(ChildId::Remote(0), stay, &RunArgs::default()).unwrap());
     println!("ranks {} {}", pids[0], pids[1]);
     loop {
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::park();
         assert!(ticket.is_none() || !pod.peers().is_empty());
     }
 }

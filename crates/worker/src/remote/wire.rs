@@ -396,6 +396,9 @@ impl TaskHead {
             let Some((offset, at)) = found.filter(|_| tensor.address_space == HOST_MEMORY) else {
                 return Err(format!("tensor {position} lies in no memory that came with the task"));
             };
+            if tensor.start_offset.checked_add(tensor.extent).is_none_or(|end| end > tensor.bytes) {
+                return Err(format!("tensor {position} views more than its {} bytes", tensor.bytes));
+            }
             tensor.addr = base + at as u64 + offset;
         }
         Ok(offsets)
@@ -438,6 +441,184 @@ impl Reader<'_> {
         match self.0.len() {
             0 => Ok(()),
             more => Err(format!("a frame has {more} bytes behind its end")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CallConfig, ChipArg};
+    use proptest::prelude::*;
+    use simpler_kernel_abi::{DEVICE_MEMORY, DType, SimplerTensor};
+
+    fn host(addr: u64, bytes: u64, arg_use: ArgUse) -> ChipArg {
+        ChipArg { tensor: SimplerTensor::whole(addr, bytes, DType::U8, HOST_MEMORY), arg_use }
+    }
+
+    fn head(tensors: Vec<ChipArg>, scalars: Vec<u64>) -> TaskHead {
+        let config = CallConfig { output_prefix: Some("/a/prefix".into()), ..CallConfig::default() };
+        let args = RunArgs { tensors, scalars, config };
+        let regions = regions_of(&args).unwrap();
+        TaskHead { callable: [7; 32], run_id: 5, dispatch_id: 6, args, regions }
+    }
+
+    /// Where the bytes of each tensor are after the way, as if the regions had been copied there.
+    fn after_the_way(head: &TaskHead) -> (TaskHead, Vec<usize>) {
+        let encoded = head.encode().unwrap();
+        assert_eq!(u32::from_le_bytes(*encoded.first_chunk().unwrap()) as usize, encoded.len() - 4);
+        let mut back = TaskHead::decode(&encoded[4..]).unwrap();
+        let offsets = back.place(1 << 40, WINDOW_BYTES).unwrap();
+        (back, offsets)
+    }
+
+    #[test]
+    fn a_task_arrives_whole_with_tensors_where_its_data_go() {
+        let sent = head(
+            vec![
+                host(0x10_0040, 0x100, ArgUse::Input),
+                host(0x10_0100, 0x80, ArgUse::InOut),
+                host(0x90_0000, 0x10, ArgUse::Input),
+                host(0, 0, ArgUse::OutputExisting),
+            ],
+            vec![1, u64::MAX],
+        );
+        let regions = [
+            Region { addr: 0x10_0040, bytes: 0x140, comes_back: true },
+            Region { addr: 0x90_0000, bytes: 0x10, comes_back: false },
+        ];
+        assert_eq!(sent.regions, regions, "what overlaps is one");
+        let (back, offsets) = after_the_way(&sent);
+        assert_eq!((back.callable, back.run_id, back.dispatch_id), ([7; 32], 5, 6));
+        assert_eq!((&back.args.scalars, &back.args.config), (&sent.args.scalars, &sent.args.config));
+        assert_eq!(back.regions, regions);
+        let at = |index: usize| back.args.tensors[index].tensor.addr - (1 << 40);
+        assert_eq!([at(0), at(1)], [offsets[0] as u64, offsets[0] as u64 + 0xc0]);
+        assert_eq!(at(2), offsets[1] as u64);
+        assert!(offsets[1] >= offsets[0] + 0x140);
+        assert_eq!(offsets[0] % ALIGNMENT, 0x40, "as far behind a page as it was");
+    }
+
+    #[test]
+    fn what_means_nothing_elsewhere_is_not_sent() {
+        let refused =
+            |tensors: Vec<ChipArg>| regions_of(&RunArgs { tensors, ..RunArgs::default() }).unwrap_err();
+        let device = SimplerTensor::whole(64, 8, DType::U8, DEVICE_MEMORY);
+        let text =
+            refused(vec![host(64, 8, ArgUse::Input), ChipArg { tensor: device, arg_use: ArgUse::Input }]);
+        assert!(text.contains("tensor 1 is device memory of this host"), "{text}");
+        let half = DATA_BYTES_MAX as u64 / 2;
+        let text = refused(vec![host(0, half, ArgUse::Input), host(2 * half, half + 1, ArgUse::Input)]);
+        assert!(text.contains("at most 268435456"), "{text}");
+        assert!(refused(vec![host(u64::MAX, 2, ArgUse::Input)]).contains("ends beyond"));
+    }
+
+    #[test]
+    fn a_length_beyond_the_bound_of_its_kind_is_refused_before_anything_is_read() {
+        for (kind, most) in [
+            (Kind::Hello, HELLO_BYTES_MAX),
+            (Kind::Answer, CONTROL_BYTES_MAX),
+            (Kind::Done, DATA_BYTES_MAX),
+            (Kind::Task, 4 + HEAD_BYTES_MAX + DATA_BYTES_MAX),
+        ] {
+            let header = |bytes: usize| {
+                let words = [kind as u32, bytes as u32].map(u32::to_le_bytes);
+                parse_header(words.as_flattened().try_into().unwrap())
+            };
+            assert_eq!(header(most), Ok((kind, most)));
+            assert!(header(most + 1).unwrap_err().contains(&format!("at most {most}")));
+            assert!(header(u32::MAX as usize).is_err());
+        }
+        // What was announced and does not come is not waited for in memory of its size.
+        let broken = read_bytes(&mut &b"abc"[..], DATA_BYTES_MAX).unwrap_err();
+        assert_eq!(broken.to_string(), "the connection was closed");
+    }
+
+    #[test]
+    fn regions_that_no_parent_makes_are_refused() {
+        let sent = head(vec![host(0x1000, 0x100, ArgUse::Input)], vec![]);
+        let with = |change: fn(&mut TaskHead)| {
+            let mut sent = sent.clone();
+            change(&mut sent);
+            let mut back = TaskHead::decode(&sent.encode().unwrap()[4..])?;
+            back.place(1 << 40, 1 << 20).map(drop)
+        };
+        assert_eq!(with(|_| ()), Ok(()));
+        for (change, expected) in [
+            ((|head| head.regions.clear()) as fn(&mut TaskHead), "lies in no memory"),
+            (|head| head.regions[0].bytes -= 1, "lies in no memory"),
+            (|head| head.regions[0].addr += 1, "lies in no memory"),
+            (|head| head.regions[0].bytes = 1 << 40, "a region of"),
+            (|head| head.regions[0].addr = u64::MAX, "a region of"),
+            (|head| head.regions[0].bytes = 1 << 21, "of which there are 1048576"),
+            (|head| head.regions = vec![head.regions[0]; REGIONS_MAX + 1], "at most 256"),
+            (|head| head.args.tensors[0].tensor.extent = 0x101, "views more than"),
+            (|head| head.args.tensors[0].tensor.address_space = DEVICE_MEMORY, "lies in no memory"),
+        ] {
+            let text = with(change).unwrap_err();
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_a_failure_never_reads_as_success() {
+        let failure = decode_failure(&encode_failure(0, &"ä".repeat(ERROR_TEXT_BYTES))).unwrap();
+        // A character of two bytes does not fit in front of the tilde.
+        assert_eq!((failure.code, failure.text.len()), (-1, ERROR_TEXT_BYTES - 1));
+        assert!(failure.text.ends_with("ä~"));
+        assert_eq!(decode_failure(&[0; 4]).unwrap().code, -1);
+    }
+
+    /// Everything that reads what the other side has sent.
+    fn read_all(bytes: &[u8]) {
+        if let Some(header) = bytes.first_chunk() {
+            let _ = parse_header(*header);
+        }
+        let _ = (decode_failure(bytes), decode_u64(bytes), decode_digest(bytes));
+        if let Ok(hello) = Hello::decode(bytes)
+            && hello.version == PROTOCOL_VERSION
+        {
+            assert!(hello.name.is_empty() || bytes.len() > 56);
+        }
+        let Ok(mut head) = TaskHead::decode(bytes) else { return };
+        let (base, room) = (1_u64 << 40, 1 << 24);
+        let Ok(offsets) = head.place(base, room) else { return };
+        for (region, offset) in head.regions.iter().zip(offsets) {
+            assert!(offset + region.bytes as usize <= room);
+        }
+        for arg in head.args.tensors.iter().filter(|arg| arg.tensor.bytes > 0) {
+            let tensor = arg.tensor;
+            assert!(tensor.addr >= base && tensor.addr - base + tensor.bytes <= room as u64);
+            assert!(tensor.start_offset + tensor.extent <= tensor.bytes);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..4096)) {
+            read_all(&bytes);
+        }
+
+        #[test]
+        fn damaged_tasks_are_read(
+            tensors in proptest::collection::vec((0_u64..1 << 16, 0_u64..5000), 0..4),
+            scalars in proptest::collection::vec(any::<u64>(), 0..4),
+            damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 0..6),
+            cut in proptest::option::of(any::<proptest::sample::Index>()),
+        ) {
+            let tensors = tensors.into_iter().map(|(addr, bytes)| host(addr, bytes, ArgUse::InOut)).collect();
+            let whole = head(tensors, scalars).encode().unwrap();
+            let mut bytes = whole[4..].to_vec();
+            let undamaged = TaskHead::decode(&bytes).unwrap().place(1 << 40, 1 << 24).is_ok();
+            prop_assert!(undamaged);
+            for (at, byte) in damage {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+            if let Some(cut) = cut {
+                bytes.truncate(cut.index(bytes.len()));
+            }
+            read_all(&bytes);
         }
     }
 }
