@@ -190,3 +190,58 @@ fn a_killed_process_has_named_its_host_once_it_is_recovered() {
         assert!(lines.iter().any(|line| line.contains("killed at once")));
     });
 }
+
+/// In a process of its own: makes its next child the first process of a new pid namespace.
+fn enter_pid_namespace() -> std::io::Result<()> {
+    // SAFETY: no memory involved. Who may not have a pid namespace may have one with a user namespace.
+    if unsafe { libc::unshare(libc::CLONE_NEWPID) } == 0 {
+        return Ok(());
+    }
+    // SAFETY: as above.
+    match unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+#[test]
+fn a_child_that_has_its_parents_pid_elsewhere_says_where() {
+    in_own_process("a_child_that_has_its_parents_pid_elsewhere_says_where", || {
+        let dir = tempfile::tempdir().unwrap();
+        let entered = || match enter_pid_namespace() {
+            Ok(()) => true,
+            Err(error) => {
+                eprintln!("skipped: a pid namespace cannot be had: {error}");
+                false
+            }
+        };
+        reap(fork(|| {
+            if !entered() {
+                return;
+            }
+            reap(fork(|| {
+                assert_eq!(log::pid(), 1);
+                log::init(&Config { directory: Some(dir.path()), ..Config::default() }).unwrap();
+                log::log_warn!("the first 1");
+                log::prepare_to_fork(DRAIN).unwrap();
+                if !entered() {
+                    return;
+                }
+                reap(fork(|| {
+                    assert_eq!(log::pid(), 1);
+                    log::start_writer().unwrap();
+                    log::log_warn!("the second 1");
+                    log::prepare_to_fork(DRAIN).unwrap();
+                }));
+            }));
+        }));
+        if !log_file(dir.path(), 1).exists() {
+            return;
+        }
+        let lines = lines_of(dir.path(), 1);
+        let found = identities(&lines);
+        let [(1, 1, first, _), (at, 1, second, _)] = &found[..] else { panic!("{lines:#?}") };
+        assert!(lines[at - 1].contains("[CLOCK_ANCHOR]"), "{lines:#?}");
+        assert_ne!(first, second, "{lines:#?}");
+    });
+}
