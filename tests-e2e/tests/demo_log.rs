@@ -199,6 +199,7 @@ fn nothing_is_lost_and_the_binary_counts_as_we_do() {
         assert!(log.text.lines().all(|line| line.len() < 512), "a record has at most 512 bytes");
         assert!(log.text.lines().next().unwrap().contains("clock_anchor: [CLOCK_ANCHOR] v=1 pid="));
         assert_eq!(log.text.matches("[CLOCK_ANCHOR]").count(), 1, "one anchor a process");
+        assert_eq!(log.text.matches("[HOST_IDENTITY]").count(), 1, "one identity of the host a process");
         assert!(log.spans.iter().all(|span| span.number("pid") == log.pid), "each process has its own file");
     }
 }

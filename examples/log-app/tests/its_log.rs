@@ -18,8 +18,9 @@ fn records_of_log_are_in_the_host_log_when_the_program_has_ended() {
         .map(|line| line.split_once("][").and_then(|(_, rest)| rest.split_once("][")).unwrap().1)
         .map(|rest| rest.split_once(": [").unwrap())
         .collect();
-    let [(anchor, _), (info, said), (warn, warned)] = records[..] else { panic!("{text}") };
-    assert_eq!((anchor, info, warn), ("TIMING] clock_anchor", "INFO] log_app", "WARN] audit"));
+    let [(anchor, _), (host, _), (info, said), (warn, warned)] = records[..] else { panic!("{text}") };
+    assert_eq!((anchor, host), ("TIMING] clock_anchor", "TIMING] host.identity"));
+    assert_eq!((info, warn), ("INFO] log_app", "WARN] audit"));
     assert!(said.starts_with("main.rs:") && said.ends_with("] 3 pages are left"));
     assert!(warned.ends_with("] printed twice page=2"));
 }
