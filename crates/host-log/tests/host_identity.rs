@@ -1,6 +1,7 @@
 //! Which host a process is on stands in its log, once per life, wherever the log goes.
 
 #![cfg(feature = "host-strace")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on shall fail where it stands")]
 
 mod support;
 

@@ -344,15 +344,14 @@ impl Accepting {
                 return Err(Refused::Cancelled(by));
             }
             let (here, all) = (self.sessions.len(), remote.ranks);
-            if let Some(status) = launched.status() {
+            if let Some(ending) = launched.ending() {
                 // What it has started may have connected just before.
                 while self.look(remote)? {}
                 if self.sessions.len() == all {
                     break;
                 }
                 return Err(format!(
-                    "it {} before its ranks had connected ({here} of {all} had){}",
-                    describe(status),
+                    "it {ending} before its ranks had connected ({here} of {all} had){}",
                     launched.tail()
                 )
                 .into());
@@ -463,8 +462,12 @@ impl Waiting {
 
 impl Launched {
     /// How it ended, if it has.
-    fn status(&mut self) -> Option<ExitStatus> {
-        self.process.try_wait().ok().flatten()
+    fn ending(&mut self) -> Option<String> {
+        match self.process.try_wait() {
+            Ok(status) => status.map(describe),
+            // Where SIGCHLD is ignored nobody learns more.
+            Err(_) => Some("ended".to_owned()),
+        }
     }
 
     /// Waits until it ends by itself, at most for `limit`; then ends it. Passes on what it said. Whether it ended by itself.
@@ -493,7 +496,7 @@ impl Launched {
     fn ends_within(&mut self, limit: Duration) -> bool {
         let deadline = Deadline::after(limit);
         loop {
-            if self.status().is_some() {
+            if self.ending().is_some() {
                 return true;
             }
             if deadline.passed() {
