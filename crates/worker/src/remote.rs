@@ -84,6 +84,9 @@ pub use crate::launcher::{Launcher, Mpirun, Ranks};
 pub use rank::{Rank, serve};
 pub(crate) use session::Session;
 pub use wire::DATA_BYTES_MAX;
+#[cfg(any(fuzzing, test))]
+#[doc(hidden)]
+pub use wire::trial;
 
 /// How long ranks may take to connect, and then to be ready, unless told otherwise: as for every other child.
 const INIT_LIMIT: Duration = Duration::from_secs(300);

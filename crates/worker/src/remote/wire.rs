@@ -445,8 +445,43 @@ impl Reader<'_> {
     }
 }
 
+#[cfg(any(fuzzing, test))]
+pub mod trial {
+    //! Any bytes as what the other side has sent, for the fuzzer and for the replay of its corpus.
+
+    use super::*;
+
+    /// Gives the bytes to everything that reads a payload. What a task's head names lies inside the room that it got.
+    ///
+    /// # Panics
+    /// Where it does not.
+    pub fn read_all(bytes: &[u8]) {
+        if let Some(header) = bytes.first_chunk() {
+            let _ = parse_header(*header);
+        }
+        let _ = (decode_failure(bytes), decode_u64(bytes), decode_digest(bytes));
+        if let Ok(hello) = Hello::decode(bytes)
+            && hello.version == PROTOCOL_VERSION
+        {
+            assert!(hello.name.is_empty() || bytes.len() > 56);
+        }
+        let Ok(mut head) = TaskHead::decode(bytes) else { return };
+        let (base, room) = (1_u64 << 40, 1 << 24);
+        let Ok(offsets) = head.place(base, room) else { return };
+        for (region, offset) in head.regions.iter().zip(offsets) {
+            assert!(offset + region.bytes as usize <= room);
+        }
+        for arg in head.args.tensors.iter().filter(|arg| arg.tensor.bytes > 0) {
+            let tensor = arg.tensor;
+            assert!(tensor.addr >= base && tensor.addr - base + tensor.bytes <= room as u64);
+            assert!(tensor.start_offset + tensor.extent <= tensor.bytes);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::trial::read_all;
     use super::*;
     use crate::{CallConfig, ChipArg};
     use proptest::prelude::*;
@@ -569,28 +604,16 @@ mod tests {
         assert_eq!(decode_failure(&[0; 4]).unwrap().code, -1);
     }
 
-    /// Everything that reads what the other side has sent.
-    fn read_all(bytes: &[u8]) {
-        if let Some(header) = bytes.first_chunk() {
-            let _ = parse_header(*header);
+    #[test]
+    fn the_corpus_of_the_fuzzer_is_read() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/session_frame");
+        let mut tasks = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+            read_all(&bytes);
+            tasks += usize::from(TaskHead::decode(&bytes).is_ok());
         }
-        let _ = (decode_failure(bytes), decode_u64(bytes), decode_digest(bytes));
-        if let Ok(hello) = Hello::decode(bytes)
-            && hello.version == PROTOCOL_VERSION
-        {
-            assert!(hello.name.is_empty() || bytes.len() > 56);
-        }
-        let Ok(mut head) = TaskHead::decode(bytes) else { return };
-        let (base, room) = (1_u64 << 40, 1 << 24);
-        let Ok(offsets) = head.place(base, room) else { return };
-        for (region, offset) in head.regions.iter().zip(offsets) {
-            assert!(offset + region.bytes as usize <= room);
-        }
-        for arg in head.args.tensors.iter().filter(|arg| arg.tensor.bytes > 0) {
-            let tensor = arg.tensor;
-            assert!(tensor.addr >= base && tensor.addr - base + tensor.bytes <= room as u64);
-            assert!(tensor.start_offset + tensor.extent <= tensor.bytes);
-        }
+        assert!(tasks > 0, "a whole task is among them");
     }
 
     proptest! {
