@@ -24,8 +24,9 @@ pub struct CallConfig {
     pub aicpu_threads: Option<usize>,
     /// What is recorded of its variable phases.
     pub swimlane: Level,
-    /// The folder for its artifacts, below which each run has one of its own; without it records are collected and
-    /// reconciled only.
+    /// The folder for its artifacts, below which each run has one of its own; and for the process's log, if that has none
+    /// (RUNTIME §1.5). Without it records are collected and reconciled only, which nobody but a caller of this crate may
+    /// ask for: a [record](crate::SimplerCallConfig) must have it then.
     pub output_prefix: Option<PathBuf>,
     /// How large its rings are. Runs of other sizes than the last one's on the same slot build an arena anew.
     pub rings: [RingSizes; RINGS],

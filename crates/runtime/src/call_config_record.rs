@@ -75,7 +75,7 @@ impl SimplerCallConfig {
     /// The record of a configuration.
     ///
     /// # Errors
-    /// A sentence where a number or the prefix does not fit.
+    /// A sentence where a number or the prefix does not fit, or something is recorded and there is no prefix.
     pub fn new(config: &CallConfig) -> Result<Self, String> {
         let CallConfig { aicpu_threads, swimlane, output_prefix, rings } = config;
         let prefix = output_prefix.as_ref().map_or(&b""[..], |prefix| prefix.as_os_str().as_bytes());
@@ -84,6 +84,7 @@ impl SimplerCallConfig {
             let most = OUTPUT_PREFIX_BYTES - 1;
             return Err(format!("an output prefix of {} bytes: 1 to {most}, none of them NUL", prefix.len()));
         }
+        require_prefix(config)?;
         let aicpu_thread_num = aicpu_threads.map_or(Ok(0), |threads| match i32::try_from(threads) {
             Ok(threads) if threads != 0 => Ok(threads),
             _ => Err(format!("{threads} AICPU threads")),
@@ -131,7 +132,9 @@ impl SimplerCallConfig {
         let end = self.output_prefix.iter().position(|byte| *byte == 0);
         let prefix = &self.output_prefix[..end.ok_or("the output prefix does not end")?];
         let output_prefix = (!prefix.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(prefix)));
-        Ok(CallConfig { aicpu_threads, swimlane, output_prefix, rings })
+        let config = CallConfig { aicpu_threads, swimlane, output_prefix, rings };
+        require_prefix(&config)?;
+        Ok(config)
     }
 
     /// The record as words, in the machine's byte order.
@@ -145,6 +148,14 @@ impl SimplerCallConfig {
         // SAFETY: as above, and any value of an integer is valid.
         unsafe { std::mem::transmute(words) }
     }
+}
+
+/// Who asks for a run that records anything says where that is to go (RUNTIME §1.5).
+fn require_prefix(config: &CallConfig) -> Result<(), String> {
+    if config.swimlane != Level::Off && config.output_prefix.is_none() {
+        return Err("the call asks for the swimlane and names no output prefix".to_owned());
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -181,6 +192,8 @@ mod tests {
             let error = SimplerCallConfig::new(&with(prefix)).unwrap_err();
             assert!(error.contains("1 to 1023"), "{error}");
         }
+        let recorded = CallConfig { swimlane: Level::AicoreTasks, ..CallConfig::default() };
+        assert!(SimplerCallConfig::new(&recorded).unwrap_err().contains("names no output prefix"));
         for threads in [0, 1 << 31] {
             let config = CallConfig { aicpu_threads: Some(threads), ..CallConfig::default() };
             assert!(SimplerCallConfig::new(&config).unwrap_err().contains("AICPU threads"));
@@ -195,6 +208,7 @@ mod tests {
             record.config().unwrap_err()
         };
         assert!(with(|record| record.enable_chip_swimlane = 5).contains("5 is no swimlane level"));
+        assert!(with(|record| record.enable_chip_swimlane = 1).contains("names no output prefix"));
         assert!(with(|record| record.aicpu_thread_num = -1).contains("-1 AICPU threads"));
         for change in [
             (|record| record.enable_dump_args = 1) as fn(&mut SimplerCallConfig),

@@ -252,6 +252,11 @@ impl ChipRuntime {
         if let Some(slot_id) = slot_id.filter(|slot_id| *slot_id >= depth) {
             return Err(RunError::refused(format!("pipeline slot {slot_id}: this chip has {depth}, from 0")));
         }
+        if let Some(prefix) = &args.config.output_prefix {
+            // The first directory wins.
+            simpler_host_log::set_directory(prefix)
+                .map_err(|error| RunError::invalid(format!("output prefix {}: {error}", prefix.display())))?;
+        }
         // ORDERING: Relaxed: only a number.
         let run_epoch = self.runs.fetch_add(1, Ordering::Relaxed) + 1;
         let (slot_id, mut slot) = match slot_id {

@@ -278,3 +278,31 @@ fn one_run_of_many_is_recorded() {
         assert_eq!(most + 1, schedulers);
     }
 }
+
+#[test]
+fn a_log_without_a_directory_goes_where_the_first_run_that_names_one_puts_its_artifacts() {
+    let folder = tempfile::tempdir().unwrap();
+    simpler_host_log::init(&simpler_host_log::Config::default()).unwrap();
+    let chip = small_chip();
+    let id = chip.register(&image("empty", EMPTY, &[])).unwrap();
+    for prefix in [None, Some("first"), Some("second"), None] {
+        let output_prefix = prefix.map(|prefix| folder.path().join(prefix));
+        let config = CallConfig { output_prefix, ..CallConfig::default() };
+        run(&chip, id, &RunArgs { config, ..RunArgs::default() }).unwrap();
+        // What the first run said goes to stderr.
+        simpler_host_log::flush(std::time::Duration::from_secs(5)).unwrap();
+    }
+    let spans = log::spans(&folder.path().join("first"));
+    assert_eq!(spans.iter().filter(|span| span.name == "simpler_run").count(), 3, "{spans:?}");
+    assert!(log::text(&folder.path().join("first")).contains("[CLOCK_ANCHOR]"));
+    assert!(!folder.path().join("second").exists());
+}
+
+#[test]
+fn an_output_prefix_that_is_no_path_for_the_log_is_refused() {
+    let chip = small_chip();
+    let id = chip.register(&image("empty", EMPTY, &[])).unwrap();
+    let config = CallConfig { output_prefix: Some("x".repeat(2000).into()), ..CallConfig::default() };
+    let error = run(&chip, id, &RunArgs { config, ..RunArgs::default() }).unwrap_err();
+    assert!(error.code == -5 && error.text.contains("output prefix xxx"), "{error}");
+}

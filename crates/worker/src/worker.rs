@@ -28,7 +28,7 @@ use simpler_host_log as host_log;
 use simpler_log_abi::Threshold;
 use simpler_platform::{DeviceAddr, Platform, PlatformError};
 use simpler_relax::{Deadline, PARK_SLICE, Relax};
-use simpler_runtime::RuntimeConfig;
+use simpler_runtime::{RuntimeConfig, SimplerCallConfig};
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 
 use crate::cancellation::Cancellation;
@@ -848,6 +848,11 @@ impl Worker {
         }
         if let ChildId::Remote(_) = child {
             wire::regions_of(args).map_err(WorkerError::Arguments)?;
+        }
+        SimplerCallConfig::new(&args.config).map_err(WorkerError::Arguments)?;
+        if let Some(prefix) = &args.config.output_prefix {
+            // The first directory wins (RUNTIME §1.5).
+            host_log::set_directory(prefix).map_err(|error| WorkerError::Log(error.to_string()))?;
         }
         // A chip of this process has no frames, and is never busy.
         let slot = self.children.get(index).map_or(Ok(0), ChildState::free_frame)?;
