@@ -289,3 +289,56 @@ fn a_word_that_nobody_stores_is_a_stall_of_a_running_task() {
         assert!(error.text.contains("(wait) waits for what its kernels have left to others"), "{error}");
     }
 }
+
+/// A task that lets others be staged and waits for a word; one that is staged on as many cores as it finds; and, last, one
+/// that stores the word.
+const STAGED_MEANWHILE: &str = r#"
+#include "submit.h"
+int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *run, const SimplerChipArgs *args) {
+    SimplerTensor word = args->tensors[0], out = args->tensors[1];
+    SimplerTaskArg first[] = {{&word, SIMPLER_NO_DEP}, {&out, SIMPLER_OUTPUT_EXISTING}};
+    SimplerTaskArg second[] = {{&word, SIMPLER_NO_DEP}, {&out, SIMPLER_INOUT}};
+    SimplerTaskArg last[] = {{&word, SIMPLER_NO_DEP}};
+    uint64_t waits = 0, nothing = 10, stores = 1;
+    SimplerTask task = task_of(first, 2);
+    task.aic = 2;
+    task.attrs = SIMPLER_TASK_EARLY_RESOLVE;
+    task.scalars = &waits;
+    task.scalar_count = 1;
+    if (api->submit_task(run, &task) < 0) return 1;
+    task = task_of(second, 2);
+    task.aiv0 = 0;
+    task.block_count = 16;
+    task.scalars = &nothing;
+    task.scalar_count = 1;
+    if (api->submit_task(run, &task) < 0) return 1;
+    /* So that it is staged. */
+    struct timespec t = {0, 2000000};
+    while (nanosleep(&t, &t)) { }
+    task = task_of(last, 1);
+    task.aiv0 = 0;
+    task.scalars = &stores;
+    task.scalar_count = 1;
+    return api->submit_task(run, &task) < 0;
+}
+"#;
+
+#[test]
+fn staged_tasks_leave_cores_to_who_stores_what_their_predecessor_waits_for() {
+    let source = format!("#include <time.h>\n{STAGED_MEANWHILE}");
+    let kernels = [
+        ("wait", CoreKind::Aiv, WAITING_KERNEL),
+        ("copy_word", CoreKind::Aiv, COPY_WORD),
+        ("wait_cube", CoreKind::Aic, WAITING_KERNEL),
+    ];
+    let image = image("staged_meanwhile", &source, &kernels);
+    for arm in arms() {
+        let chip = with_engine(arm);
+        for _ in 0..5 {
+            let (mut word, mut out) = ([0.0_f32], [0.0_f32]);
+            let tensors = vec![host(&mut word, ArgUse::InOut), host(&mut out, ArgUse::OutputExisting)];
+            run_once(&chip, &image, tensors, vec![]).unwrap();
+            assert_eq!(word[0].to_bits(), 1);
+        }
+    }
+}

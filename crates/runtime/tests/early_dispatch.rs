@@ -8,14 +8,17 @@ mod log;
 mod support;
 
 use simpler_kernel_abi::{ArgUse, CoreKind};
-use simpler_runtime::{CallableImage, GraphRuntime, RunArgs};
+use simpler_runtime::{
+    CallConfig, CallableImage, ChipRuntime, GraphRuntime, RunArgs, RunError, RuntimeConfig,
+};
+use simpler_swimlane::Level;
 use support::*;
 
-/// A chain of three tasks in slots 1 to 3, each y = y + 1: the first takes 20 ms. In slot 0 there is
+/// A chain of three tasks in slots 1 to 3, each y = y + 1. In slot 0 there is
 /// another one, which takes 2 ms and which the second waits for, too.
 ///
 /// Scalars: which tasks of slots 0 to 2 resolve early, by bit; how long the orchestration waits between submits, in ms;
-/// the shape of the second.
+/// the shape of the second; how long the first takes, in ms.
 const CHAIN: &str = r#"
 #include "submit.h"
 #include <time.h>
@@ -26,7 +29,7 @@ int aicpu_orchestration_entry(const SimplerOrchestrationApi *api, SimplerRun *ru
     SimplerTaskArg in_both[] = {{&y, SIMPLER_INOUT}, {&z, SIMPLER_INPUT}};
     for (int slot = 0; slot < 4; slot++) {
         SimplerTask task = simpler_task(slot == 0 ? in_z : slot == 2 ? in_both : in_y, 2);
-        uint64_t ms = slot == 0 ? 2 : slot == 1 ? 20 : 0;
+        uint64_t ms = slot == 0 ? 2 : slot == 1 ? args->scalars[3] : 0;
         task.scalars = &ms;
         task.scalar_count = 1;
         if (slot == 0) task.aic = 1; else task.aiv0 = 0;
@@ -57,13 +60,22 @@ void kernel_entry(const SimplerKernelArgs *args) {
 }
 "#;
 
-/// Whether the tasks of slots 2 and 3 were dispatched before the one before them had finished, and the words.
-fn chain(chip: &simpler_runtime::ChipRuntime, image: &CallableImage, scalars: [u64; 3]) -> [u32; 2] {
+/// Runs the chain; the words.
+fn chain(
+    chip: &ChipRuntime,
+    image: &CallableImage,
+    scalars: [u64; 4],
+    config: CallConfig,
+) -> Result<[u32; 2], RunError> {
     let (mut y, mut z) = ([0.0_f32], [0.0_f32]);
-    let id = chip.register(image).unwrap();
+    let id = chip.register(image)?;
     let tensors = vec![host(&mut y, ArgUse::InOut), host(&mut z, ArgUse::InOut)];
-    run(chip, id, &RunArgs { tensors, scalars: scalars.to_vec(), ..RunArgs::default() }).unwrap();
-    [y[0].to_bits(), z[0].to_bits()]
+    run(chip, id, &RunArgs { tensors, scalars: scalars.to_vec(), config })?;
+    Ok([y[0].to_bits(), z[0].to_bits()])
+}
+
+fn chain_image() -> CallableImage {
+    image("chain", CHAIN, &[("add_one", CoreKind::Aiv, ADD_ONE), ("add_one_cube", CoreKind::Aic, ADD_ONE)])
 }
 
 /// The windows of the last run's slots: dispatch and finish.
@@ -81,11 +93,7 @@ fn last_slots(directory: &std::path::Path) -> [Option<(i64, i64)>; 4] {
 fn a_task_is_on_its_cores_before_what_it_waits_for_is_done_where_that_allows_it() {
     let directory = tempfile::tempdir().unwrap();
     log::start(directory.path());
-    let image = image(
-        "chain",
-        CHAIN,
-        &[("add_one", CoreKind::Aiv, ADD_ONE), ("add_one_cube", CoreKind::Aic, ADD_ONE)],
-    );
+    let image = chain_image();
     for arm in arms() {
         let chip = chip_of(arm.clone());
         for (resolve, between_ms, shape) in [
@@ -105,7 +113,8 @@ fn a_task_is_on_its_cores_before_what_it_waits_for_is_done_where_that_allows_it(
             (0b110, 0, 3),
             (0b110, 0, 4),
         ] {
-            let words = chain(&chip, &image, [resolve, between_ms, shape]);
+            let scalars = [resolve, between_ms, shape, 20];
+            let words = chain(&chip, &image, scalars, CallConfig::default()).unwrap();
             let second = [1, 4, 3, 4, 0][shape as usize];
             let what = format!("{resolve:#05b} {between_ms} ms, shape {shape} on {arm:?}");
             assert_eq!(words, [2 + second, 1], "{what}");
@@ -130,4 +139,66 @@ fn a_task_is_on_its_cores_before_what_it_waits_for_is_done_where_that_allows_it(
             }
         }
     }
+}
+
+#[test]
+fn a_run_that_fails_with_tasks_staged_names_what_runs_and_the_next_one_is_right() {
+    let directory = tempfile::tempdir().unwrap();
+    log::start(directory.path());
+    let image = chain_image();
+    for (profile, graph_runtime) in arms() {
+        let npu = simpler_sim_npu::SimNpu::new(profile, Default::default()).unwrap();
+        let scheduler_timeout = std::time::Duration::from_millis(200);
+        let config =
+            RuntimeConfig { graph_runtime, limits: small(), scheduler_timeout, ..RuntimeConfig::default() };
+        let chip = ChipRuntime::new(npu, config).unwrap();
+        for _ in 0..2 {
+            let error = chain(&chip, &image, [0b110, 0, 1, 600], CallConfig::default()).unwrap_err();
+            assert_eq!(error.code, -100, "{error}");
+            assert!(error.text.contains("sub-class 1") && error.text.contains("task 1 (add_one)"), "{error}");
+            // Those that are staged wait, and do not run.
+            assert!(!error.text.contains("task 2") && !error.text.contains("task 3"), "{error}");
+            let words = chain(&chip, &image, [0b110, 0, 1, 20], CallConfig::default()).unwrap();
+            assert_eq!(words, [6, 1]);
+        }
+    }
+    // Nor does anybody wait for them to return.
+    let text = log::text(directory.path());
+    let still: Vec<_> = text.lines().filter(|line| line.contains("still running")).collect();
+    assert!(!still.is_empty());
+    for line in still {
+        assert!(
+            line.contains("task 1 (") && !line.contains("task 2 (") && !line.contains("task 3 ("),
+            "{line}"
+        );
+    }
+}
+
+#[cfg(feature = "dfx")]
+#[test]
+fn the_staging_of_a_task_is_a_phase_of_its_scheduler() {
+    let folder = tempfile::tempdir().unwrap();
+    log::start(folder.path());
+    let (image, chip) = (chain_image(), small_chip());
+    let config = CallConfig {
+        swimlane: Level::SchedulerPhases,
+        output_prefix: Some(folder.path().join("records")),
+        ..CallConfig::default()
+    };
+    assert_eq!(chain(&chip, &image, [0b110, 0, 1, 20], config).unwrap(), [6, 1]);
+    // Seven parts, none lost though those that are staged are reserved long before they run.
+    let text = log::text(folder.path());
+    let line = text.lines().find(|line| line.contains(" collected + ")).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.contains("collected + 0 dropped"), "{line}");
+    let artifacts: Vec<_> = walk(&folder.path().join("records"));
+    let [artifact] = &artifacts[..] else { panic!("{artifacts:?}") };
+    let artifact = std::fs::read_to_string(artifact).unwrap();
+    assert!(artifact.contains("early_dispatch"), "{artifact}");
+}
+
+/// The files below a folder.
+#[cfg(feature = "dfx")]
+fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }

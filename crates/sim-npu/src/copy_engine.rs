@@ -87,10 +87,13 @@ impl CopyEngine {
     pub(crate) fn look(&self) {
         // SAFETY: the workspace's count is an atomic.
         let submitted = unsafe { &(*self.workspace()).submitted };
-        // ORDERING: Relaxed: this thread's own kernel has counted what it has submitted; others tell of theirs.
-        let submitted = submitted.load(Ordering::Relaxed);
-        // ORDERING: Relaxed: a hint that saves a bell; who stores it rings.
-        if self.rung_for.swap(submitted, Ordering::Relaxed) != submitted {
+        // ORDERING: Acquire: pairs with the Release of every kernel that has counted so far: what this thread rings for is
+        // visible to the engine, whichever kernel it is of.
+        let submitted = submitted.load(Ordering::Acquire);
+        // ORDERING: Relaxed: a hint that saves a bell; who changes it rings.
+        if self.rung_for.load(Ordering::Relaxed) != submitted
+            && self.rung_for.swap(submitted, Ordering::Relaxed) != submitted
+        {
             self.bell.notify_one();
         }
     }

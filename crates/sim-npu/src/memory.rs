@@ -17,8 +17,9 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 const _: () = assert!(PAGE_BYTES_MIN.is_multiple_of(ALIGNMENT));
 
-/// All allocations of a chip, by address. A copy holds the lock, so that nothing is freed under it: shared to read
-/// device memory, and alone to write it, since two copies may name the same bytes.
+/// All allocations of a chip, by address. A copy holds the lock, so that nothing is freed under it: the host's shared to
+/// read device memory, and alone to write it, since two copies may name the same bytes; the copy engine's shared, since
+/// what it writes is its own meanwhile.
 #[derive(Default)]
 pub(crate) struct Memory {
     mappings: RwLock<BTreeMap<u64, Mapping>>,

@@ -25,15 +25,16 @@ pub(super) struct Part {
     pub(super) task: u32,
     /// The task has other parts.
     pub(super) shares: bool,
+    /// The core that its kernel has returned on.
+    pub(super) core: usize,
     left: [SimplerCompletion; COMPLETIONS_MAX],
     count: usize,
 }
 
 impl Part {
-    /// What a kernel of `task` has left to others, as it says; None where that is nothing.
+    /// What a kernel of a task has left to others, as it says; None where that is nothing.
     pub(super) fn of(
-        task: u32,
-        shares: bool,
+        (task, shares, core): (u32, bool, usize),
         said: &SimplerCompletions,
         engine: *const SimplerCopyEngine,
     ) -> Result<Option<Self>, GraphError> {
@@ -46,7 +47,7 @@ impl Part {
             return Err(GraphError { code: code::ASYNC_REGISTRATION, text });
         };
         entries.iter().try_for_each(|entry| check(entry, engine))?;
-        Ok(Some(Self { task, shares, left: said.entries, count }))
+        Ok(Some(Self { task, shares, core, left: said.entries, count }))
     }
 
     /// Looks at what is left; whether nothing is.

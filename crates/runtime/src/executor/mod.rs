@@ -464,7 +464,8 @@ mod tests {
     /// A device whose cores start and finish when they are told to.
     #[derive(Default)]
     struct Obedient {
-        event: EventCount,
+        /// By thread.
+        events: [EventCount; 4],
         /// The last value written, and the last that has finished, by core.
         cores: [(AtomicU64, AtomicU64); 24],
         /// The value that it runs, if it was told to start.
@@ -531,8 +532,8 @@ mod tests {
             self
         }
         fn invalidate(&self, _: DeviceAddr, _: usize) {}
-        fn event(&self, _: usize) -> &EventCount {
-            &self.event
+        fn event(&self, thread: usize) -> &EventCount {
+            &self.events[thread]
         }
         fn load_object(&self, _: &[u8], name: &str) -> Result<Box<dyn LoadedObject>, PlatformError> {
             Err(PlatformError::Load { what: name.to_owned(), why: "no loader".to_owned() })
@@ -541,16 +542,108 @@ mod tests {
 
     /// Kernels of the tasks below, by place.
     fn submit(builder: &mut Builder, graph: &Graph<'_>, kernels: [Option<u64>; 3]) -> TaskId {
+        submit_after(builder, graph, kernels, &[], 0)
+    }
+
+    fn submit_after(
+        builder: &mut Builder,
+        graph: &Graph<'_>,
+        kernels: [Option<u64>; 3],
+        before: &[TaskId],
+        attrs: u8,
+    ) -> TaskId {
+        let deps: Vec<_> = before.iter().map(|task| task.raw() as i64).collect();
         let mut new = NewTask {
             kernels: TaskKernels::new(kernels),
             blocks: 1,
             arguments: &mut [],
             scalars: &[],
-            deps: &[],
-            attrs: TaskAttrs::default(),
+            deps: &deps,
+            attrs: TaskAttrs::from_bits(attrs),
             predicate: 0,
         };
         builder.submit(graph, &mut new, &|_| panic!("there is room")).unwrap().task
+    }
+
+    const AIC: [Option<u64>; 3] = [Some(1), None, None];
+    const AIV: [Option<u64>; 3] = [None, Some(2), None];
+
+    /// Two schedulers, the first with no idle AIC and the second with no idle AIV.
+    fn two_schedulers(test: impl Fn(&Obedient, Graph<'_>, &mut Builder, [scheduler::Scheduler<'_>; 2])) {
+        let arena = Arena::new();
+        let (program, aicpu) = (arena.program(), Obedient::default());
+        let stamper = PhaseStamper::nowhere();
+        let threads = [0, 1].map(|index| Thread {
+            run: &program,
+            aicpu: &aicpu,
+            index,
+            phases: stamper,
+            stamper,
+            track: None,
+        });
+        let graph = arena.graph();
+        graph.reset();
+        let mut builder = Builder::new();
+        builder.clear(&graph);
+        let [mut first, mut second] =
+            threads.each_ref().map(|thread| scheduler::Scheduler::attach(thread, graph));
+        for _ in 0..3 {
+            submit(&mut builder, &graph, AIC);
+        }
+        first.turn();
+        for _ in 0..6 {
+            submit(&mut builder, &graph, AIV);
+        }
+        second.turn();
+        first.tell_idle(true);
+        second.tell_idle(true);
+        assert_eq!([Shape::Aic, Shape::Aiv].map(|shape| graph.idle_schedulers(shape)), [0b10, 0b01]);
+        test(&aicpu, graph, &mut builder, [first, second]);
+    }
+
+    #[test]
+    fn each_scheduler_stages_what_it_has_cores_for_and_leaves_the_rest_to_the_other() {
+        two_schedulers(|aicpu, graph, builder, [mut first, mut second]| {
+            let early = submit_after(builder, &graph, AIV, &[], TaskAttrs::EARLY_RESOLVE);
+            first.turn();
+            // In the order in which neither could go on alone.
+            let (aic, aiv) = (
+                submit_after(builder, &graph, AIC, &[early], 0),
+                submit_after(builder, &graph, AIV, &[early], 0),
+            );
+            first.turn();
+            second.turn();
+            let staged = |core: usize| aicpu.gated[core].load(Ordering::Relaxed) != 0;
+            // Not to the first cluster of the chip, whose AIVs are 8 and 9; the second's first AIC is 1.
+            let cores: Vec<_> = (0..24).filter(|core| staged(*core)).collect();
+            assert_eq!(cores, [1, 14]);
+            let on = |core: usize| graph.running_on(core).load(Ordering::Relaxed) - 1;
+            assert_eq!([on(1), on(14)], [aic.local(), aiv.local()]);
+            // Both start when it is done.
+            aicpu.finish(8);
+            first.turn();
+            assert_eq!((0..24).filter(|core| staged(*core)).count(), 0);
+            assert!([1, 14].iter().all(|core| aicpu.running().contains(core)));
+        });
+    }
+
+    #[test]
+    fn who_finds_a_staged_task_ready_rings_a_scheduler_that_has_a_core_for_it() {
+        two_schedulers(|aicpu, graph, builder, [mut first, mut second]| {
+            let plain = submit(builder, &graph, AIV);
+            let early = submit_after(builder, &graph, AIV, &[], TaskAttrs::EARLY_RESOLVE);
+            first.turn();
+            let task = submit_after(builder, &graph, AIC, &[plain, early], 0);
+            // Both are seen to have finished in one look, the one that is not early first: it puts the task into the queue,
+            // and the other one finds it there.
+            aicpu.finish(8);
+            aicpu.finish(9);
+            let seen = aicpu.events[1].epoch();
+            first.turn();
+            assert!(aicpu.events[1].epoch() != seen, "the other one is rung");
+            second.turn();
+            assert_eq!(graph.running_on(1).load(Ordering::Relaxed), task.local() + 1);
+        });
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub(super) fn prepare_cores(graph: &Graph<'_>) {
     for core in 0..graph.cores() {
         // ORDERING: Relaxed: published by the gate that the leader opens.
         graph.running_on(core).store(0, Ordering::Relaxed);
+        graph.deferred_on(core).store(0, Ordering::Relaxed);
         for payload in 0..2 {
             // SAFETY: in the arena; no core is attached yet, so nobody else knows it. A run that failed may have left
             // something.
@@ -133,6 +134,8 @@ pub(super) struct Scheduler<'a> {
     deferred: Vec<Part>,
     /// Tasks without kernels that wait for nothing any more.
     dummies: Vec<u32>,
+    /// Memory for tasks that others are to stage.
+    rest: Vec<u32>,
     /// One a core where tasks are recorded, else none.
     tracks: Vec<CoreTrack<'a>>,
     /// Where this thread's phases are recorded, if they are.
@@ -163,6 +166,7 @@ impl<'a> Scheduler<'a> {
             held: Vec::new(),
             deferred: Vec::new(),
             dummies: Vec::new(),
+            rest: Vec::new(),
             tracks: Vec::new(),
             phase_track: None,
             loops: 0,
@@ -410,7 +414,7 @@ impl<'a> Scheduler<'a> {
         let said = graph.completions(core, (sequence & 1) as usize);
         // SAFETY: in the arena, and written by the kernel only, which has returned.
         if unsafe { (*said).count } != 0 {
-            return self.defer(task, shares, said);
+            return self.defer((task, shares, core), said);
         }
         self.finish_part(task, shares);
     }
@@ -424,11 +428,12 @@ impl<'a> Scheduler<'a> {
 
     /// Keeps a part of which the kernel has left something to others.
     #[cold]
-    fn defer(&mut self, task: u32, shares: bool, said: *mut SimplerCompletions) {
+    fn defer(&mut self, part: (u32, bool, usize), said: *mut SimplerCompletions) {
+        let (task, shares, core) = part;
         // SAFETY: in the arena, and this thread's own between the kernel's return and the next dispatch to its core.
         let said = std::mem::take(unsafe { &mut *said });
         let engine = std::ptr::with_exposed_provenance(self.thread.run.copy_engine as usize);
-        match Part::of(task, shares, &said, engine) {
+        match Part::of(part, &said, engine) {
             Ok(None) => self.finish_part(task, shares),
             Ok(Some(_)) if self.deferred.len() == DEFERRED_MAX => {
                 let text = format!("{DEFERRED_MAX} kernels of one scheduler's cores wait already");
@@ -439,6 +444,7 @@ impl<'a> Scheduler<'a> {
                     self.graph.set_deferring(self.thread.index, true);
                 }
                 self.deferred.push(part);
+                self.name_deferred(core);
             }
             Err(error) => self.fail_task(task, error),
         }
@@ -454,8 +460,9 @@ impl<'a> Scheduler<'a> {
             match part.is_done() {
                 Ok(false) => at += 1,
                 Ok(true) => {
-                    let Part { task, shares, .. } = self.deferred.swap_remove(at);
+                    let Part { task, shares, core, .. } = self.deferred.swap_remove(at);
                     arrived += 1;
+                    self.name_deferred(core);
                     self.finish_part(task, shares);
                 }
                 Err(error) => {
@@ -469,6 +476,13 @@ impl<'a> Scheduler<'a> {
             self.graph.set_deferring(self.thread.index, false);
         }
         arrived
+    }
+
+    /// Notes one of the parts that wait and have run on a core, for diagnosis.
+    fn name_deferred(&self, core: usize) {
+        let waits = self.deferred.iter().find(|part| part.core == core).map_or(0, |part| part.task + 1);
+        // ORDERING: Relaxed: a number for a message.
+        self.graph.deferred_on(core).store(waits, Ordering::Relaxed);
     }
 
     /// Fails the run because of what a kernel of a task wants.
@@ -556,7 +570,7 @@ impl<'a> Scheduler<'a> {
 
     /// Tells others of the shapes that this thread has cores for now and had none before, or the other way round; which
     /// they are.
-    fn tell_idle(&mut self, idle: bool) -> [bool; SHAPES.len()] {
+    pub(super) fn tell_idle(&mut self, idle: bool) -> [bool; SHAPES.len()] {
         SHAPES.map(|shape| {
             let told = self.told_idle[shape as usize];
             let changed = told != idle && (self.units(shape) != 0) == idle;
@@ -630,36 +644,50 @@ impl<'a> Scheduler<'a> {
         {
             return pops;
         }
+        // Put back after the others were looked at, or this thread would meet them again.
+        let (mut rest, mut ring) = (std::mem::take(&mut self.rest), 0);
         while let Some(task) = graph.ready[EARLY].pop() {
-            let work = graph.tasks.slot(task).work();
+            let (work, early) = (graph.tasks.slot(task).work(), graph.tasks.early(task));
             // It has kernels, or it would not listen.
             let Some(shape) = work.kernels.shape() else { continue };
             let is_wanted = !graph.ready[shape as usize].is_empty();
-            if !is_wanted && !graph.tasks.early(task).is_ready() {
-                if self.units(shape) != 0 {
+            if !is_wanted && !early.is_ready() {
+                let units = self.units(shape) & !self.never_staged();
+                if units != 0 {
                     pops.hits += 1;
-                    if self.stage(task, &work, self.units(shape)) {
+                    if self.stage(task, &work, units) {
                         continue;
                     }
-                    self.tell_lost();
                 }
+                self.tell_lost();
                 let others = graph.idle_schedulers(shape) & !(1 << self.thread.index);
-                if others != 0 {
-                    graph.push_early(task);
-                    self.thread.aicpu.event(others.trailing_zeros() as usize).notify_one();
-                    break;
+                if others != 0 && self.units(shape) & !self.never_staged() == 0 {
+                    ring |= others & others.wrapping_neg();
+                    rest.push(task);
+                    continue;
                 }
             }
-            if graph.tasks.early(task).give_up() {
-                // This thread takes it from there in its next round, or tells one that can.
+            if early.give_up() {
                 graph.push_ready(task, shape, false);
                 pops.misses += 1;
+                if self.units(shape) == 0 {
+                    self.pass_on(shape);
+                }
             }
         }
+        rest.drain(..).for_each(|task| graph.push_early(task));
+        self.rest = rest;
+        self.thread.ring(ring);
         if pops.hits != 0 {
             self.tell_lost();
         }
         pops
+    }
+
+    /// Cores that nothing is staged to: one cluster of the chip, so that what is ready gets on, whatever the tasks that
+    /// staged ones wait for wait for themselves.
+    const fn never_staged(&self) -> u128 {
+        if self.thread.index == 0 { CLUSTER } else { 0 }
     }
 
     /// Tells others of the shapes that this thread has no cores for any more; what was made ready for it meanwhile is
@@ -680,6 +708,9 @@ impl<'a> Scheduler<'a> {
         let first = slot.next_block();
         let end = work.blocks.min(first + units.count_ones());
         slot.set_next_block(end);
+        if SCHED_PROFILING && first == 0 {
+            self.scheduled += 1;
+        }
         let mut cores: CoreSet = 0;
         for block in first..end {
             let unit = units.trailing_zeros() as usize;
@@ -884,8 +915,8 @@ impl<'a> Scheduler<'a> {
         };
         let payload = DispatchPayload { kernel, args, record };
         let target = core.payloads.cast::<DispatchPayload>().wrapping_add(parity);
-        // SAFETY: one of the two payloads of a core that this thread owns; the core is idle, so it reads neither
-        // until the write of DATA_MAIN_BASE below.
+        // SAFETY: one of the two payloads of a core that this thread owns. The core may run what was written last, with the
+        // other one; what had this one has finished, and it is read only after the write of DATA_MAIN_BASE below.
         unsafe { target.write(payload) };
         // The payload is there, the register's write comes next (RUNTIME §4.5).
         if let Some(slot) = work.attrs.slot() {
@@ -948,11 +979,13 @@ impl<'a> Scheduler<'a> {
             }
             if deadline.passed() {
                 let own = self.cores.iter().enumerate().filter(|(own, _)| self.running & 1 << own != 0);
-                let tasks = watchdog::name_running(
-                    run,
-                    &self.graph,
-                    own.map(|(_, core)| (core.core, core.parts[0].task)),
-                );
+                let runs = own.map(|(own, core)| {
+                    // The second, where that has followed the first.
+                    let second = self.pending >> own & 1 != 0
+                        && registers.cond(core.core).dispatch == core.parts[1].sequence;
+                    (core.core, core.parts[usize::from(second)].task)
+                });
+                let tasks = watchdog::name_running(run, &self.graph, runs);
                 let ms = run.timeout.as_millis();
                 log_error!("still running {ms} ms after the run failed, which cannot end before: {tasks}");
                 return;

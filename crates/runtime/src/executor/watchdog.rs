@@ -7,7 +7,7 @@ use simpler_relax::Deadline;
 
 use super::RunProgram;
 use crate::code::Stall;
-use crate::graph::arena::Graph;
+use crate::graph::arena::{EARLY, Graph};
 use crate::sync::Ordering;
 
 /// Tasks that a text names before it says "and more".
@@ -51,23 +51,17 @@ pub(super) fn diagnose(run: &RunProgram, graph: &Graph<'_>) -> (Stall, String) {
             tasks.name(run, graph, task, &format!(" on core {core}"));
         }
     }
+    for core in 0..graph.cores() {
+        // ORDERING: Relaxed: as above.
+        if let Some(task) = graph.deferred_on(core).load(Ordering::Relaxed).checked_sub(1) {
+            tasks.name(run, graph, task, " waits for what its kernels have left to others");
+        }
+    }
     if tasks.named != 0 {
         return (Stall::Running, tasks.text);
     }
-    let ready = graph.ready.iter().filter(|queue| !queue.is_empty()).count();
-    if ready == 0 {
-        // One that waits for nothing, and is not done, in no queue and on no core: its kernels have left something to
-        // others.
-        for task in graph.slots_in_use() {
-            let slot = graph.tasks.slot(task);
-            if slot.waiting_for() == 0 && !graph.tasks.is_complete(task) {
-                tasks.name(run, graph, task, " waits for what its kernels have left to others");
-            }
-        }
-        if tasks.named != 0 {
-            return (Stall::Running, tasks.text);
-        }
-    }
+    // What may be staged only waits.
+    let ready = graph.ready[..EARLY].iter().filter(|queue| !queue.is_empty()).count();
     for task in graph.slots_in_use() {
         let waiting_for = graph.tasks.slot(task).waiting_for();
         if waiting_for != 0 {

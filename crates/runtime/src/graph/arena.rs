@@ -217,6 +217,8 @@ pub struct CoreRecord {
     completions: [SimplerCompletions; 2],
     /// The slot of the task that the core runs, plus one; 0 for none. For diagnosis.
     running: AtomicU32,
+    /// And of one whose kernel has returned there and has left something to others.
+    deferred: AtomicU32,
 }
 
 /// Where everything is in an arena.
@@ -819,6 +821,13 @@ impl<'m> Graph<'m> {
         let record = self.record(core);
         // SAFETY: the record is inside the arena, lives for 'm, and the word is only used atomically.
         unsafe { &(*record).running }
+    }
+
+    /// The slot of a task whose kernel has returned on a core and has left something to others, plus one; 0 for none.
+    pub(crate) fn deferred_on(&self, core: usize) -> &AtomicU32 {
+        let record = self.record(core);
+        // SAFETY: as in `running_on`.
+        unsafe { &(*record).deferred }
     }
 
     fn record(&self, core: usize) -> *const CoreRecord {

@@ -22,7 +22,9 @@
 //! ```
 //!
 //! Each core is in one of two words, and each of them says whether the task is ready, so one operation decides which of
-//! the two came first, and every doorbell is rung exactly once.
+//! the two came first, and every doorbell is rung exactly once. The lower word also says whether the upper one is in use:
+//! who made the task ready may not touch it otherwise, since nothing but its doorbells keeps the task from ending and the
+//! slot from being another's.
 
 use super::fan::CLOSED;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -33,8 +35,10 @@ const READY: u64 = 1 << 63;
 const QUEUED: u64 = 1 << 62;
 /// In the lower word: all of it is on cores.
 const STAGED: u64 = 1 << 61;
+/// In the lower word: there are, or are about to be, cores in the upper one.
+const HIGH: u64 = 1 << 60;
 /// Cores in the lower word; the others are in the upper one.
-const LOW_CORES: usize = 61;
+const LOW_CORES: usize = 60;
 /// Cores in the upper word.
 const HIGH_CORES: usize = 63;
 /// Cores that a staged task can be on: more than an a5 has (RUNTIME §1.5).
@@ -116,9 +120,12 @@ impl EarlyRecord {
         // there. Release pairs with the Acquire in `stage` and `give_up`: what the predecessors wrote is visible to who
         // lets the task start.
         let low = self.low.fetch_or(READY, Ordering::AcqRel);
-        // ORDERING: AcqRel: as above.
-        let high = self.high.fetch_or(READY, Ordering::AcqRel);
-        let staged = CoreSet::from(low & ((1 << LOW_CORES) - 1)) | CoreSet::from(high & !READY) << LOW_CORES;
+        let mut staged = CoreSet::from(low & (HIGH - 1));
+        if low & HIGH != 0 {
+            // Whoever is at it has blocks that wait for a doorbell, or rings its own first when it sees READY in `low`.
+            // ORDERING: AcqRel: as above.
+            staged |= CoreSet::from(self.high.fetch_or(READY, Ordering::AcqRel) & !READY) << LOW_CORES;
+        }
         Becomes { ready: low & (QUEUED | STAGED) == 0, staged }
     }
 
@@ -126,18 +133,23 @@ impl EarlyRecord {
     /// cores that the caller must ring, since the task was ready before.
     #[must_use]
     pub fn stage(&self, cores: CoreSet, all: bool) -> CoreSet {
-        let (low, high) = (cores as u64 & ((1 << LOW_CORES) - 1), (cores >> LOW_CORES) as u64);
+        let (low, high) = (cores as u64 & (HIGH - 1), (cores >> LOW_CORES) as u64);
+        let mut ring = 0;
+        if high != 0 {
+            // ORDERING: AcqRel: see `make_ready`.
+            let before = self.low.fetch_or(HIGH, Ordering::AcqRel);
+            // Who made it ready before there was any upper core leaves the upper word alone: then the first here says so.
+            let first_says = if before & (READY | HIGH) == READY { READY } else { 0 };
+            // ORDERING: AcqRel: see `make_ready`.
+            let high_before = self.high.fetch_or(high | first_says, Ordering::AcqRel);
+            if (high_before | first_says) & READY != 0 {
+                ring |= CoreSet::from(high) << LOW_CORES;
+            }
+        }
         let state = if all { STAGED } else { 0 };
         // ORDERING: AcqRel: see `make_ready`.
-        let high_before = if high == 0 { 0 } else { self.high.fetch_or(high, Ordering::AcqRel) };
-        // ORDERING: AcqRel: see `make_ready`.
-        let low_before = self.low.fetch_or(low | state, Ordering::AcqRel);
-        let mut ring = 0;
-        if low_before & READY != 0 {
+        if self.low.fetch_or(low | state, Ordering::AcqRel) & READY != 0 {
             ring |= CoreSet::from(low);
-        }
-        if high_before & READY != 0 {
-            ring |= CoreSet::from(high) << LOW_CORES;
         }
         ring
     }

@@ -292,14 +292,15 @@ impl TaskSlot {
     /// The first block that was not handed out. For who has the task.
     #[inline]
     pub fn next_block(&self) -> u32 {
-        // ORDERING: Relaxed: written by who had the task before, and passed on through the queue.
+        // ORDERING: Relaxed: written by who had the task before, and passed on through the queue, or by `give_up` and
+        // `make_ready` of `early`.
         self.next_block.load(Ordering::Relaxed)
     }
 
     /// Hands out the blocks before this one. For who has the task, before it puts it back.
     #[inline]
     pub fn set_next_block(&self, block: u32) {
-        // ORDERING: Relaxed: passed on through the queue.
+        // ORDERING: Relaxed: passed on as above.
         self.next_block.store(block, Ordering::Relaxed);
     }
 
