@@ -602,28 +602,28 @@ mod tests {
     }
 
     #[test]
-    fn each_scheduler_stages_what_it_has_cores_for_and_leaves_the_rest_to_the_other() {
+    fn a_scheduler_stages_what_it_has_cores_for_and_any_other_task_waits() {
         two_schedulers(|aicpu, graph, builder, [mut first, mut second]| {
             let early = submit_after(builder, &graph, AIV, &[], TaskAttrs::EARLY_RESOLVE);
             first.turn();
-            // In the order in which neither could go on alone.
+            // One that it cannot begin comes first in the queue.
             let (aic, aiv) = (
                 submit_after(builder, &graph, AIC, &[early], 0),
                 submit_after(builder, &graph, AIV, &[early], 0),
             );
             first.turn();
             second.turn();
-            let staged = |core: usize| aicpu.gated[core].load(Ordering::Relaxed) != 0;
-            // Not to the first cluster of the chip, whose AIVs are 8 and 9; the second's first AIC is 1.
-            let cores: Vec<_> = (0..24).filter(|core| staged(*core)).collect();
-            assert_eq!(cores, [1, 14]);
-            let on = |core: usize| graph.running_on(core).load(Ordering::Relaxed) - 1;
-            assert_eq!([on(1), on(14)], [aic.local(), aiv.local()]);
+            let staged = |core: &usize| aicpu.gated[*core].load(Ordering::Relaxed) != 0;
+            // Not to the first cluster of the chip, whose AIVs are 8 and 9.
+            assert_eq!((0..24).filter(staged).collect::<Vec<_>>(), [14]);
+            let on = |core: usize| graph.running_on(core).load(Ordering::Relaxed);
+            assert_eq!([on(14), on(1)], [aiv.local() + 1, 0]);
             // Both start when it is done.
             aicpu.finish(8);
             first.turn();
-            assert_eq!((0..24).filter(|core| staged(*core)).count(), 0);
-            assert!([1, 14].iter().all(|core| aicpu.running().contains(core)));
+            second.turn();
+            assert_eq!((0..24).filter(staged).count(), 0);
+            assert_eq!([on(14), on(1)], [aiv.local() + 1, aic.local() + 1]);
         });
     }
 

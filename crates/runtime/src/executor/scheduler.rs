@@ -255,7 +255,9 @@ impl<'a> Scheduler<'a> {
             if watchdog.has_expired(&self.graph) {
                 return self.time_out();
             }
-            let expects = self.running != 0 || !self.deferred.is_empty() || index == 0;
+            // What is staged finishes when somebody else has rung its doorbell.
+            let runs = self.running & !self.staged != 0;
+            let expects = runs || !self.deferred.is_empty() || index == 0;
             let wait = if expects { &mut relax } else { &mut idle };
             wait.wait(event, seen);
         }
@@ -634,9 +636,10 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Takes every task that may be staged from the queue. One that is ready goes into the ready queue. Of any other as many
-    /// blocks as there are idle cores for are staged, unless ready tasks want those; the rest is for other schedulers, or
-    /// waits like all tasks. How many had blocks staged, and how many turned out to be ready. None while a task gathers
-    /// cores.
+    /// blocks as there are idle cores for are staged, unless ready tasks want those. What is left of one that was begun is
+    /// for other schedulers; one that this thread cannot begin waits like all tasks, since who takes part in a row of tasks
+    /// has to look after it, too. How many had blocks staged, and how many turned out to be ready. None while a task
+    /// gathers cores.
     fn stage_early(&mut self) -> Pops {
         let (graph, mut pops) = (self.graph, Pops::default());
         if graph.ready[EARLY].is_empty()
@@ -661,7 +664,8 @@ impl<'a> Scheduler<'a> {
                 }
                 self.tell_lost();
                 let others = graph.idle_schedulers(shape) & !(1 << self.thread.index);
-                if others != 0 && self.units(shape) & !self.never_staged() == 0 {
+                let is_begun = graph.tasks.slot(task).next_block() != 0;
+                if is_begun && others != 0 && self.units(shape) & !self.never_staged() == 0 {
                     ring |= others & others.wrapping_neg();
                     rest.push(task);
                     continue;
