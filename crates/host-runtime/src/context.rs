@@ -190,12 +190,14 @@ impl SimplerContext {
         self.poisoned.store(true, Ordering::Relaxed);
     }
 
-    /// Refuses a context that must not be used any more.
+    /// Refuses a context with which nothing must begin any more.
     pub(crate) fn require_usable(&self) -> Result<(), RunError> {
         self.require_this_process()?;
         // ORDERING: Relaxed: as above.
         if self.poisoned.load(Ordering::Relaxed) {
-            return Err(refused("the context is poisoned: a call failed inside before; only end it"));
+            return Err(refused(
+                "the context is poisoned: a call failed inside before; only end it, and its runs",
+            ));
         }
         Ok(())
     }
@@ -303,8 +305,9 @@ impl SimplerContext {
 
     pub(crate) fn launch(&self, storage: &mut RunStorage) -> Result<(), RunError> {
         self.step(storage, |phase| match phase {
-            Phase::Prepared(run) => match run.launch() {
+            Phase::Prepared(run) => match self.require_usable().and_then(|()| run.launch()) {
                 Ok(run) => (Ok(()), Some(Phase::Launched(run))),
+                // It has ended, also where it was refused.
                 Err(error) => (Err(error), None),
             },
             phase => (Err(refused("the run was launched before")), Some(phase)),

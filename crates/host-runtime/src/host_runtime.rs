@@ -226,11 +226,11 @@ fn guarded(context: Option<&SimplerContext>, body: impl FnOnce() -> Result<c_int
     }
 }
 
-/// As [`guarded`], for a function that needs a context which can be used.
+/// As [`guarded`], for a function that needs a context of this process.
 ///
 /// # Safety
 /// - `context` is null or a live context of this object.
-unsafe fn with_context(
+unsafe fn with_any_context(
     context: Context,
     body: impl FnOnce(&SimplerContext) -> Result<c_int, RunError>,
 ) -> c_int {
@@ -238,9 +238,25 @@ unsafe fn with_context(
     let context = unsafe { context.as_ref() };
     guarded(context, || {
         let context = context.ok_or_else(|| null("context"))?;
-        context.require_usable()?;
+        context.require_this_process()?;
         body(context)
     })
+}
+
+/// As [`with_any_context`], for a function that begins something, which a poisoned context does not.
+///
+/// # Safety
+/// As there.
+unsafe fn with_context(
+    context: Context,
+    body: impl FnOnce(&SimplerContext) -> Result<c_int, RunError>,
+) -> c_int {
+    let body = |context: &SimplerContext| {
+        context.require_usable()?;
+        body(context)
+    };
+    // SAFETY: the caller's obligation.
+    unsafe { with_any_context(context, body) }
 }
 
 fn null(what: &str) -> RunError {
@@ -399,13 +415,7 @@ fn invalid(text: String) -> RunError {
 /// As the header says.
 pub unsafe fn finalize(context: Context) -> c_int {
     // SAFETY: the caller's obligation.
-    let context = unsafe { context.as_ref() };
-    guarded(context, || {
-        let context = context.ok_or_else(|| null("context"))?;
-        context.require_this_process()?;
-        context.finalize()?;
-        Ok(0)
-    })
+    unsafe { with_any_context(context, |context| context.finalize().map(|()| 0)) }
 }
 
 /// See the header.
@@ -634,7 +644,8 @@ pub unsafe fn run_prepare(
     unsafe { with_context(context, body) }
 }
 
-/// A phase after the first.
+/// A phase after the first. A run that has begun can be ended whatever has become of its context: only then are the
+/// tensors, and the storage, the caller's again.
 ///
 /// # Safety
 /// As the header says.
@@ -648,7 +659,7 @@ unsafe fn phase(
         body(context, unsafe { RunStorage::behind(storage) }?)
     };
     // SAFETY: the caller's obligation.
-    unsafe { with_context(context, body) }
+    unsafe { with_any_context(context, body) }
 }
 
 /// See the header.

@@ -21,7 +21,7 @@ use support::{image, roots, tree};
 const COUNT: u32 = 11;
 const TENSOR_BYTES: usize = COUNT as usize * 4;
 
-/// A launch panics.
+/// Launches and allocations panic.
 static PANICS: AtomicBool = AtomicBool::new(false);
 /// Results are not copied back.
 static KEEPS_RESULTS: AtomicBool = AtomicBool::new(false);
@@ -33,6 +33,7 @@ impl Platform for Faulty {
         self.0.profile()
     }
     fn allocate(&self, bytes: usize) -> Result<DeviceAddr, PlatformError> {
+        assert!(!PANICS.load(Ordering::Relaxed), "on purpose");
         self.0.allocate(bytes)
     }
     fn release(&self, addr: DeviceAddr) -> Result<(), PlatformError> {
@@ -82,6 +83,10 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::with_pipeline_of(1)
+    }
+
+    fn with_pipeline_of(pipeline_depth: u32) -> Self {
         let mut scene = simpler_scenes::vector_add(COUNT, 1);
         let image = image(&scene);
         scene.reset();
@@ -103,7 +108,8 @@ impl Bench {
         let mut callable = 0;
         // SAFETY: what is handed in lives on; so with all calls here.
         let context = unsafe {
-            let context = create_context(&FAULTY, null());
+            let config = SimplerContextConfig { graph_runtime: TENSORMAP_AND_RINGBUFFER, pipeline_depth };
+            let context = create_context(&FAULTY, &config);
             assert_eq!(init(context, 0, null(), null(), null(), 0), 0);
             assert_eq!(register_callable(context, &record, &mut callable), 0);
             context
@@ -159,13 +165,62 @@ fn a_panic_in_a_phase_ends_the_run_and_poisons_the_context() {
             assert_eq!(run_launch(context, storage), -1);
             assert_eq!(bench.text(), "the host runtime failed inside: on purpose");
             assert_eq!(run_finalize(context, storage), -1);
-            assert!(bench.text().contains("is poisoned"), "{}", bench.text());
+            assert!(bench.text().contains("is stale"), "{}", bench.text());
         }
         let spans = spans(&flushed_lines(dir.path()));
         let roots = roots(&spans);
         assert_eq!(roots.len(), 1, "its root is closed");
         assert!(tree(&spans, roots[0].inv).contains(&(1, "simpler_run.validate")));
         assert_eq!(simpler_host_log::context().inv, 0);
+        bench.destroy();
+    });
+}
+
+#[test]
+fn the_open_runs_of_a_poisoned_context_end_with_their_own_results() {
+    in_own_process("the_open_runs_of_a_poisoned_context_end_with_their_own_results", || {
+        struct Everywhere(*mut SimplerContext, SimplerRunRequest);
+        // SAFETY: the header lets any thread call.
+        unsafe impl Sync for Everywhere {}
+        let mut bench = Bench::with_pipeline_of(2);
+        let (context, storage, request) = (bench.context, bench.storage(), bench.request());
+        let (launched, poisoned) = (AtomicBool::new(false), AtomicBool::new(false));
+        let shared = &Everywhere(context, request);
+        // SAFETY: as above.
+        unsafe {
+            std::thread::scope(|scope| {
+                let other = scope.spawn(|| {
+                    let Everywhere(context, request) = shared;
+                    let mut block = [0_u64; 8];
+                    let storage = block.as_mut_ptr().cast();
+                    assert_eq!(run_prepare(*context, storage, request), 0);
+                    assert_eq!(run_launch(*context, storage), 0);
+                    assert_eq!(run_wait(*context, storage), 0);
+                    launched.store(true, Ordering::Release);
+                    wait_for("the poisoning", || poisoned.load(Ordering::Acquire));
+                    let results = [run_poll, run_wait, run_finalize].map(|phase| phase(*context, storage));
+                    assert_eq!(results, [1, 0, 0]);
+                    assert_eq!(run_prepare(*context, storage, request), -1);
+                });
+                wait_for("the other run", || launched.load(Ordering::Acquire) || other.is_finished());
+                assert_eq!(run_prepare(context, storage, &request), 0, "{}", bench.text());
+                let (open, mut address) = (bench.block, 0);
+                PANICS.store(true, Ordering::Relaxed);
+                assert_eq!(malloc(context, 1, &mut address), -1);
+                assert_eq!(bench.text(), "the host runtime failed inside: on purpose");
+                PANICS.store(false, Ordering::Relaxed);
+                assert_eq!(destroy_context(context), -1);
+                assert!(bench.text().contains("1 runs of other threads are open"), "{}", bench.text());
+                poisoned.store(true, Ordering::Release);
+                // Its launch is refused, and has ended it.
+                assert_eq!(run_launch(context, storage), -1);
+                assert!(bench.text().contains("is poisoned"), "{}", bench.text());
+                assert_ne!(bench.block, open);
+                assert_eq!(run_finalize(context, storage), -1);
+                assert!(bench.text().contains("holds no run"), "{}", bench.text());
+            });
+        }
+        bench.scene.check().unwrap();
         bench.destroy();
     });
 }

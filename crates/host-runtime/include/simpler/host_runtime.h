@@ -22,8 +22,8 @@
  * Results. An int is 0 when it went well. A negative one is a failure: −1 (SIMPLER_REFUSED) where something was refused
  * before it began, else the code of a run with its sign changed (orchestrator 1 to 11, scheduler 100 to 103). The
  * sentence to it is simpler_last_error's. Nothing unwinds out of a function: a failure inside is −1 with a
- * sentence, and the context is then poisoned, which means that all but simpler_last_error, simpler_finalize and
- * simpler_destroy_context is refused.
+ * sentence, and the context is then poisoned: nothing begins with it any more. Its open runs can be polled, waited for and
+ * finalized, with their own results; it can be finalized and destroyed; all else is refused.
  *
  * Threads. Any thread may call any function, unless it says otherwise; functions of one context may be called by
  * several threads at a time, but for simpler_destroy_context, which must be the last call. A run stays on the thread
@@ -222,7 +222,8 @@ size_t simpler_run_storage_alignment(void);
 int simpler_run_prepare(SimplerContext *context, void *storage, const SimplerRunRequest *request);
 
 /* Second phase: starts the run on the device. Refused where another run is on it: at most one is. After a failure the
- * run has ended and its storage is free. */
+ * run has ended and its storage is free; but nothing has changed where the call itself was wrong: another thread's run,
+ * another context's, one that was launched before. */
 int simpler_run_launch(SimplerContext *context, void *storage);
 
 /* Whether simpler_run_wait would return at once: 1 or 0; negative where the run was not launched. */
