@@ -339,7 +339,8 @@ impl WorkerBuilder {
     /// once the children are ready, starts again. At level 2 there may be threads.
     ///
     /// SIGTERM meanwhile cancels the start, above level 2; what the host program has set for it has no effect until this
-    /// returns. Children that are in their bring-up then have 2 s, for each level, before they are killed.
+    /// returns. Where a start comes to nothing, children that are in their bring-up then have 2 s, for each level, before
+    /// they are killed.
     ///
     /// # Errors
     /// A setting out of range, other threads, a log that does not drain, a fork that fails, a child whose
@@ -456,7 +457,8 @@ impl WorkerBuilder {
         if sigterm.end() {
             outcome = Err(WorkerError::Cancelled { by: BY_SIGTERM });
         }
-        if let Err(WorkerError::Cancelled { .. } | WorkerError::InitTimeout { .. }) = outcome {
+        // Nobody waits for those that are still at it, whatever became of the others.
+        if outcome.is_err() {
             worker.give_up();
         }
         outcome?;

@@ -31,6 +31,7 @@ const TESTS: &[Test] = &[
     ("a_node_that_gets_sigterm_in_its_set_up_fails_the_pod", a_node_that_gets_sigterm_fails_the_pod),
     ("a_chip_that_is_not_ready_in_time_fails_the_start", a_chip_that_is_not_ready_in_time_fails_the_start),
     ("a_start_that_fails_at_any_child_leaves_nobody", a_start_that_fails_at_any_child_leaves_nobody),
+    ("a_start_that_fails_waits_for_no_chip_that_hangs", a_start_that_fails_waits_for_no_chip_that_hangs),
     ("orphans_leave_whoever_their_new_parent_is", orphans_leave_whoever_their_new_parent_is),
     ("a_node_in_its_set_up_leaves_with_the_pod", a_node_in_its_set_up_leaves_with_the_pod),
     ("children_have_the_default_disposition_and_lead_their_groups", children_have_the_default_disposition),
@@ -289,6 +290,24 @@ fn a_start_that_fails_at_any_child_leaves_nobody() {
         }
     }
     node(2, idle).start().unwrap().close().unwrap();
+}
+
+fn a_start_that_fails_waits_for_no_chip_that_hangs() {
+    let fails_beside_one_that_hangs = |chip| {
+        until("the end of this process", || chip == 0);
+        Err(RunError { code: -1, text: "no such device".into() })
+    };
+    let began = Instant::now();
+    let error = node(2, fails_beside_one_that_hangs).start().map(drop).unwrap_err();
+    assert!(matches!(error, WorkerError::Init { child: ChildId::Chip(0), .. }), "{error:?}");
+    assert_no_children();
+    let mut pod = Worker::builder(4);
+    pod.worker(node(2, fails_beside_one_that_hangs));
+    let error = pod.start().map(drop).unwrap_err();
+    assert!(matches!(error, WorkerError::Init { child: ChildId::Worker(0), .. }), "{error:?}");
+    assert!(error.to_string().ends_with("no such device"), "{error}");
+    assert!(began.elapsed() < LIMIT / 2, "{:?}", began.elapsed());
+    assert_no_children();
 }
 
 fn parent_that_waits() {
