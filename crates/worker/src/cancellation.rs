@@ -42,11 +42,19 @@ impl Cancellation {
         ASKED.load(Ordering::Relaxed)
     }
 
-    /// Gives the signal back to the host program; whether it has come before.
-    pub(crate) fn end(self) -> bool {
-        drop(self);
-        // ORDERING: Relaxed as in `note`.
-        ASKED.load(Ordering::Relaxed)
+    /// Gives the signal back to the host program, unless it has come: one that comes meanwhile is the host program's.
+    pub(crate) fn end_unless_asked(self) -> Option<Self> {
+        // Where it cannot be held back there is only less certainty about what comes right now.
+        let held = SigSet::from(Signal::SIGTERM).thread_swap_mask(SigmaskHow::SIG_BLOCK);
+        let listening = if self.is_asked() {
+            Some(self)
+        } else {
+            drop(self);
+            None
+        };
+        let released = held.and_then(|former| former.thread_set_mask());
+        debug_assert!(released.is_ok(), "a mask of a known signal can be set");
+        listening
     }
 }
 

@@ -452,14 +452,19 @@ impl WorkerBuilder {
                 parent.is_some_and(|parent| getppid() != parent).then_some("the end of the worker above")
             }
         };
-        let mut outcome = self.fork_children(&mut worker, &cancelled);
-        // What fails once it was asked for follows from that.
-        if sigterm.end() {
-            outcome = Err(WorkerError::Cancelled { by: BY_SIGTERM });
-        }
-        // Nobody waits for those that are still at it, whatever became of the others.
-        if outcome.is_err() {
+        let outcome = self.fork_children(&mut worker, &cancelled);
+        let given_up = match outcome {
+            Ok(()) => sigterm.end_unless_asked(),
+            Err(_) => Some(sigterm),
+        };
+        if let Some(sigterm) = given_up {
+            // Nobody waits for those that are still at it, whatever became of the others. The signal stays noted: the next
+            // one must not end this process before them.
             worker.give_up();
+            // What fails once it was asked for follows from that.
+            if sigterm.is_asked() {
+                return Err(WorkerError::Cancelled { by: BY_SIGTERM });
+            }
         }
         outcome?;
         host_log::start_writer().map_err(|error| WorkerError::Log(error.to_string()))?;

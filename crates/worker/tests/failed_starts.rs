@@ -27,6 +27,10 @@ const TESTS: &[Test] = &[
         "sigterm_cancels_a_start_whose_children_have_become_ready",
         sigterm_cancels_a_start_that_was_nearly_done,
     ),
+    (
+        "sigterm_again_while_a_start_is_given_up_leaves_nobody_either",
+        sigterm_again_while_a_start_is_given_up_leaves_nobody_either,
+    ),
     ("a_node_in_its_set_up_leaves_in_order_with_its_chips", a_node_in_its_set_up_leaves_in_order),
     ("a_node_that_gets_sigterm_in_its_set_up_fails_the_pod", a_node_that_gets_sigterm_fails_the_pod),
     ("a_chip_that_is_not_ready_in_time_fails_the_start", a_chip_that_is_not_ready_in_time_fails_the_start),
@@ -186,6 +190,30 @@ fn sigterm_cancels_a_start_that_was_nearly_done() {
         });
         is_cancelled(builder.start(), "SIGTERM");
     }
+    assert_eq!(SEEN.load(Ordering::Relaxed), 0);
+}
+
+fn sigterm_again_while_a_start_is_given_up_leaves_nobody_either() {
+    disposition(Some(see));
+    // It goes on until it is killed.
+    let asks_for_ever = |_| {
+        until("the end of this process", || {
+            send(libc::SIGTERM, parent());
+            false
+        });
+        idle(0)
+    };
+    is_cancelled(node(1, asks_for_ever).start(), "SIGTERM");
+    assert_eq!(SEEN.load(Ordering::Relaxed), 0, "the host program's handler might have ended this process");
+    // Also where the start had failed by itself.
+    let fails_and_is_told_so = |chip| {
+        until("the end of this process", || {
+            send(libc::SIGTERM, if chip == 0 { pid() } else { parent() });
+            false
+        });
+        idle(0)
+    };
+    is_cancelled(node(2, fails_and_is_told_so).start(), "SIGTERM");
     assert_eq!(SEEN.load(Ordering::Relaxed), 0);
 }
 
