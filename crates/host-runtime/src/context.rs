@@ -90,6 +90,7 @@ pub struct SimplerContext {
     poisoned: AtomicBool,
     /// Locked by a call until it has the chip; no longer, since it may then wait for a run of another thread.
     attachment: Mutex<Attachment>,
+    /// Where both are locked, this one is the second.
     runs: Mutex<Vec<OpenRun>>,
 }
 
@@ -235,20 +236,21 @@ impl SimplerContext {
 
     /// Ends this thread's runs and gives the device back; the last call that still uses it does, if there is one.
     pub(crate) fn finalize(&self) -> Result<(), RunError> {
-        let own = {
+        let (own, former) = {
+            // Both at a time: a run that is prepared meanwhile is seen here, or sees that it comes too late.
+            let mut attachment = locked(&self.attachment);
             let mut runs = locked(&self.runs);
             let this_thread = this_thread();
             let others = runs.iter().filter(|run| run.thread != this_thread || run.held.is_none()).count();
             if others != 0 {
                 return Err(refused(format!("{others} runs of other threads are open: they must end first")));
             }
-            std::mem::take(&mut *runs)
+            (std::mem::take(&mut *runs), std::mem::replace(&mut *attachment, Attachment::Final))
         };
         // The newest first, as scopes end. Who abandons a run does not ask how it went; the log says so.
         own.into_iter().rev().for_each(drop);
-        let attachment = std::mem::replace(&mut *locked(&self.attachment), Attachment::Final);
         // It may take its time: the chip's threads end.
-        drop(attachment);
+        drop(former);
         Ok(())
     }
 
@@ -295,9 +297,14 @@ impl SimplerContext {
                 // SAFETY: as above.
                 Some(slot) => unsafe { runtime.prepare_in(slot, callable, args, identity) },
             }?;
+            let held = Held { phase: Some(Phase::Prepared(prepared)), chip };
+            let attachment = locked(&self.attachment);
+            if let Attachment::Final = *attachment {
+                drop(attachment);
+                return Err(finalized());
+            }
             let number = next_number();
-            let held = Some(Held { phase: Some(Phase::Prepared(prepared)), chip });
-            locked(&self.runs).push(OpenRun { number, thread: this_thread(), held });
+            locked(&self.runs).push(OpenRun { number, thread: this_thread(), held: Some(held) });
             storage.hold(self.number, number);
             Ok(())
         })

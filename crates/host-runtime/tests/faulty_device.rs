@@ -26,6 +26,10 @@ static PANICS: AtomicBool = AtomicBool::new(false);
 /// Results are not copied back.
 static KEEPS_RESULTS: AtomicBool = AtomicBool::new(false);
 
+/// What is copied to the device waits as long as the first is set, and says so in the second.
+static HOLDS_COPIES: AtomicBool = AtomicBool::new(false);
+static HAS_A_COPY: AtomicBool = AtomicBool::new(false);
+
 struct Faulty(Arc<SimNpu>);
 
 impl Platform for Faulty {
@@ -40,6 +44,10 @@ impl Platform for Faulty {
         self.0.release(addr)
     }
     fn copy_to_device(&self, dst: DeviceAddr, src: &[u8]) -> Result<(), PlatformError> {
+        if HOLDS_COPIES.load(Ordering::Relaxed) {
+            HAS_A_COPY.store(true, Ordering::Release);
+            wait_for("the copy is let go", || !HOLDS_COPIES.load(Ordering::Relaxed));
+        }
         self.0.copy_to_device(dst, src)
     }
     fn copy_to_host(&self, dst: &mut [u8], src: DeviceAddr) -> Result<(), PlatformError> {
@@ -243,6 +251,35 @@ fn a_failure_of_finalize_wins_over_a_wait_that_went_well() {
         assert_eq!(run(context, &request), 0, "the next run starts afresh: {}", bench.text());
     }
     bench.scene.check().unwrap();
+    bench.destroy();
+}
+
+#[test]
+fn a_run_that_is_prepared_while_its_context_is_finalized_comes_too_late() {
+    struct Everywhere(*mut SimplerContext, SimplerRunRequest);
+    // SAFETY: the header lets any thread call.
+    unsafe impl Sync for Everywhere {}
+    let bench = Bench::new();
+    let shared = &Everywhere(bench.context, bench.request());
+    HOLDS_COPIES.store(true, Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let (Everywhere(context, request), mut block) = (shared, [0_u64; 8]);
+            // SAFETY: as above.
+            let prepared = unsafe { run_prepare(*context, block.as_mut_ptr().cast(), request) };
+            let mut text = [0_u8; 1024];
+            // SAFETY: a buffer of this size.
+            unsafe { last_error(*context, text.as_mut_ptr().cast(), text.len()) };
+            (prepared, CStr::from_bytes_until_nul(&text).unwrap().to_str().unwrap().to_owned(), block)
+        });
+        wait_for("the preparation", || HAS_A_COPY.load(Ordering::Acquire));
+        // SAFETY: as above.
+        assert_eq!(unsafe { finalize(bench.context) }, 0, "{}", bench.text());
+        HOLDS_COPIES.store(false, Ordering::Relaxed);
+        let (prepared, text, block) = other.join().unwrap();
+        assert_eq!((prepared, block), (-1, [0; 8]));
+        assert!(text.contains("was finalized"), "{text}");
+    });
     bench.destroy();
 }
 
