@@ -11,6 +11,10 @@ macro_rules! export_host_runtime {
             use $crate::host_runtime as api;
 
             #[unsafe(no_mangle)]
+            extern "C" fn simpler_host_runtime_abi() -> u32 {
+                api::HOST_RUNTIME_ABI
+            }
+            #[unsafe(no_mangle)]
             unsafe extern "C" fn simpler_create_context(
                 config: *const api::SimplerContextConfig,
             ) -> *mut SimplerContext {
@@ -163,6 +167,7 @@ macro_rules! export_host_runtime {
             }
 
             // The loader calls them by these types.
+            const _: extern "C" fn() -> u32 = simpler_host_runtime_abi;
             const _: api::HostRuntimeApi = api::HostRuntimeApi {
                 simpler_create_context,
                 simpler_destroy_context,

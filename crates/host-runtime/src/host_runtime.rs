@@ -20,6 +20,10 @@ use crate::context::{Architecture, DeviceRequest, Provision, SimplerContext, ref
 use crate::last_error;
 use crate::run_storage::RunStorage;
 
+/// The version of the header: another one where a record or a function means something else than before, or is no more.
+pub const HOST_RUNTIME_ABI: u32 = 1;
+/// The function that gives an object's version; the only one that every version has.
+pub const ABI_FUNCTION: &str = "simpler_host_runtime_abi";
 /// The graph is built on the device.
 pub const TENSORMAP_AND_RINGBUFFER: u32 = 0;
 /// The graph is built on the host.
@@ -156,20 +160,30 @@ macro_rules! api {
         }
 
         impl HostRuntimeApi {
-            /// Their names, in the header's order.
+            /// Their names, in the header's order; [`ABI_FUNCTION`] comes before.
             pub const NAMES: &[&str] = &[$(stringify!($name)),*];
 
-            /// Looks all of them up; `symbol` gives an address by its name.
+            /// Looks all of them up, in an object of this version; `symbol` gives an address by its name.
             ///
             /// # Errors
-            /// The name of the first one that is not there.
+            /// What the object lacks, or which version it has, as a sentence.
             ///
             /// # Safety
             /// - What `symbol` gives for a name is the function that the header calls so.
-            pub unsafe fn resolve(symbol: impl Fn(&str) -> Option<*const ()>) -> Result<Self, &'static str> {
+            pub unsafe fn resolve(symbol: impl Fn(&str) -> Option<*const ()>) -> Result<Self, String> {
+                let address_of =
+                    |name| symbol(name).ok_or_else(|| format!("it is no host runtime: it has no {name}"));
+                let address = address_of(ABI_FUNCTION)?;
+                // SAFETY: a function of this type in every version, by the caller's obligation.
+                let abi = unsafe { std::mem::transmute::<*const (), extern "C" fn() -> u32>(address) }();
+                if abi != HOST_RUNTIME_ABI {
+                    return Err(format!(
+                        "it has version {abi} of host_runtime.h, where version {HOST_RUNTIME_ABI} is needed"
+                    ));
+                }
                 Ok(Self {
                     $($name: {
-                        let address = symbol(stringify!($name)).ok_or(stringify!($name))?;
+                        let address = address_of(stringify!($name))?;
                         // SAFETY: a function of this type, by the caller's obligation.
                         unsafe { std::mem::transmute::<*const (), $type>(address) }
                     },)*

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sim context   once a path, RTLD_GLOBAL, kept for the process ── bind its log
-//! host runtime  RTLD_LOCAL ── bind its log ── and only then look up anything else
+//! host runtime  RTLD_LOCAL ── bind its log ── only then compare versions ── and look up anything else
 //! ```
 //!
 //! What was opened is closed where a later step fails, but for a sim context that was whole: that one stays, for the
@@ -94,7 +94,7 @@ impl HostRuntimeLibrary {
         let path = host_runtime.to_owned();
         match api {
             Ok(api) => Ok(Arc::new(Self { api, path, _object: object })),
-            Err(name) => Err(LoadError { path, why: format!("it is no host runtime: it has no {name}") }),
+            Err(why) => Err(LoadError { path, why }),
         }
     }
 

@@ -5,7 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use simpler_host_runtime::host_runtime::HostRuntimeApi;
+use simpler_host_runtime::host_runtime::{ABI_FUNCTION, HOST_RUNTIME_ABI, HostRuntimeApi};
 use simpler_host_runtime::loader::HostRuntimeLibrary;
 use support::owner::in_own_process;
 
@@ -13,6 +13,11 @@ use support::owner::in_own_process;
 const BINDER: &str = "static int bound;\n\
     EXPORT int simpler_host_log_bind_state(void *state) { bound = state != 0; return 0; }\n\
     EXPORT int is_bound(void) { return bound; }\n";
+
+/// A function that gives the object's version of the header.
+fn version(abi: u32) -> String {
+    format!("EXPORT unsigned {ABI_FUNCTION}(void) {{ return {abi}u; }}\n")
+}
 
 /// Compiles an object that exports what `EXPORT` stands before.
 fn object(folder: &Path, name: &str, text: &str, flags: &[&str]) -> PathBuf {
@@ -60,12 +65,22 @@ fn a_host_runtime_that_cannot_be_used_is_closed() {
         );
         let bare = object(folder.path(), "bare.so", BINDER, &[]);
         let why = refusal(&bare, None);
-        assert_eq!(why, "it is no host runtime: it has no simpler_create_context");
+        assert_eq!(why, "it is no host runtime: it has no simpler_host_runtime_abi");
+        // The version is looked at first: nothing else is known of another one.
+        for other in [HOST_RUNTIME_ABI + 1, 0, u32::MAX] {
+            let name = format!("version-{other}.so");
+            let other_version = object(folder.path(), &name, &format!("{BINDER}{}", version(other)), &[]);
+            let expected = format!("it has version {other} of host_runtime.h, where version 1 is needed");
+            assert_eq!(refusal(&other_version, None), expected);
+        }
+        let same = version(HOST_RUNTIME_ABI);
+        let empty = object(folder.path(), "empty.so", &format!("{BINDER}{same}"), &[]);
+        assert_eq!(refusal(&empty, None), "it is no host runtime: it has no simpler_create_context");
         // All functions but the last.
         let names = &HostRuntimeApi::NAMES[..HostRuntimeApi::NAMES.len() - 1];
         let all: String =
             names.iter().map(|name| format!("EXPORT int {name}(void) {{ return 0; }}\n")).collect();
-        let nearly = object(folder.path(), "nearly.so", &format!("{BINDER}{all}"), &[]);
+        let nearly = object(folder.path(), "nearly.so", &format!("{BINDER}{same}{all}"), &[]);
         assert_eq!(refusal(&nearly, None), "it is no host runtime: it has no simpler_last_error");
     });
 }
@@ -128,6 +143,9 @@ fn the_log_is_bound_before_anything_else_is_looked_up() {
              typedef int (*Function)(void);\nstatic int nothing(void) {{ return 0; }}\n\
              static Function resolve(void) {{ if (!bound) abort(); looked_up++; return nothing; }}\n"
         );
+        text += "static int version(void) { return 1; }\n\
+                 static Function resolve_first(void) { if (!bound || looked_up) abort(); return version; }\n";
+        text += &format!("EXPORT int {ABI_FUNCTION}(void) __attribute__((ifunc(\"resolve_first\")));\n");
         for name in HostRuntimeApi::NAMES {
             text += &format!("EXPORT int {name}(void) __attribute__((ifunc(\"resolve\")));\n");
         }

@@ -45,6 +45,7 @@ fn facts() -> Vec<(String, i64)> {
         slot as slot, reserved as reserved,
     });
     for (name, value) in [
+        ("SIMPLER_HOST_RUNTIME_ABI", HOST_RUNTIME_ABI.into()),
         ("SIMPLER_REFUSED", simpler_runtime::code::REFUSED.into()),
         ("SIMPLER_TENSORMAP_AND_RINGBUFFER", TENSORMAP_AND_RINGBUFFER.into()),
         ("SIMPLER_HOST_BUILD_GRAPH", HOST_BUILD_GRAPH.into()),
@@ -116,7 +117,7 @@ fn the_objects_export_what_is_listed_and_declared_and_stay_mapped() {
     let listed = include_str!("../exports.txt").lines().collect::<Vec<_>>();
     assert_eq!(declared(include_str!("../include/simpler/host_runtime.h")), listed);
     let mut resolved = HostRuntimeApi::NAMES.to_vec();
-    resolved.push("simpler_host_log_bind_state");
+    resolved.extend(["simpler_host_log_bind_state", ABI_FUNCTION]);
     resolved.sort_unstable();
     assert_eq!(resolved, listed);
     let of_context = include_str!("../sim-context/exports.txt").lines().collect::<Vec<_>>();

@@ -7,7 +7,9 @@
  *   2. dlopen the host runtime with RTLD_NOW | RTLD_LOCAL;
  *   3. bind the log to it, BEFORE any other symbol is looked up: the object has a logger of its own, which is silent
  *      until then, and so would be every span of a run;
- *   4. look the functions below up, create a context, simpler_init it, register callables, run them:
+ *   4. look simpler_host_runtime_abi up and compare what it gives with SIMPLER_HOST_RUNTIME_ABI: an object of another
+ *      version has other records and functions;
+ *   5. look the other functions up, create a context, simpler_init it, register callables, run them:
  *
  *          simpler_create_context ── simpler_init ── simpler_register_callable ──┐
  *                                                                                ▼
@@ -52,6 +54,13 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The version of this header: another one where a record or a function means something else than before, or is no more. A
+ * function that is new is not there in an object that is older. */
+#define SIMPLER_HOST_RUNTIME_ABI 1
+
+/* The version that the object has. Any thread, before anything else. */
+uint32_t simpler_host_runtime_abi(void);
 
 /* The result of what was refused before it began. */
 #define SIMPLER_REFUSED (-1)

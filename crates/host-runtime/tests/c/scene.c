@@ -25,6 +25,7 @@ static int failures;
     } while (0)
 
 /* The functions that this program uses. */
+static uint32_t (*host_runtime_abi)(void);
 static SimplerContext *(*create_context)(const SimplerContextConfig *);
 static int (*destroy_context)(SimplerContext *);
 static int (*init)(SimplerContext *, int32_t, const SimplerBinaries *, const SimplerBytes *,
@@ -121,6 +122,8 @@ int main(int count, char **arguments) {
     EXPECT(simpler_host_log_adopt(simpler_host_log_state()) == SIMPLER_BIND_OK);
     open_bound(arguments[2], RTLD_NOW | RTLD_GLOBAL);
     object = open_bound(arguments[3], RTLD_NOW | RTLD_LOCAL);
+    look_up(object, "simpler_host_runtime_abi", &host_runtime_abi);
+    EXPECT(host_runtime_abi() == SIMPLER_HOST_RUNTIME_ABI);
     look_up(object, "simpler_create_context", &create_context);
     look_up(object, "simpler_destroy_context", &destroy_context);
     look_up(object, "simpler_init", &init);
