@@ -279,7 +279,7 @@ impl SimplerContext {
     /// As for [`ChipRuntime::run`], until the run has ended.
     pub(crate) unsafe fn prepare(
         &self,
-        storage: &mut RunStorage,
+        storage: &RunStorage,
         callable: CallableId,
         args: &RunArgs,
         identity: RunIdentity,
@@ -310,7 +310,7 @@ impl SimplerContext {
         })
     }
 
-    pub(crate) fn launch(&self, storage: &mut RunStorage) -> Result<(), RunError> {
+    pub(crate) fn launch(&self, storage: &RunStorage) -> Result<(), RunError> {
         self.step(storage, |phase| match phase {
             Phase::Prepared(run) => match self.require_usable().and_then(|()| run.launch()) {
                 Ok(run) => (Ok(()), Some(Phase::Launched(run))),
@@ -322,7 +322,7 @@ impl SimplerContext {
     }
 
     /// Whether a wait would return at once.
-    pub(crate) fn poll(&self, storage: &mut RunStorage) -> Result<bool, RunError> {
+    pub(crate) fn poll(&self, storage: &RunStorage) -> Result<bool, RunError> {
         self.step(storage, |phase| {
             let is_done = match &phase {
                 Phase::Prepared(_) => Err(not_launched()),
@@ -333,7 +333,7 @@ impl SimplerContext {
         })
     }
 
-    pub(crate) fn wait(&self, storage: &mut RunStorage) -> Result<(), RunError> {
+    pub(crate) fn wait(&self, storage: &RunStorage) -> Result<(), RunError> {
         self.step(storage, |phase| {
             let done = match phase {
                 Phase::Prepared(_) => return (Err(not_launched()), Some(phase)),
@@ -344,7 +344,7 @@ impl SimplerContext {
         })
     }
 
-    pub(crate) fn end(&self, storage: &mut RunStorage) -> Result<(), RunError> {
+    pub(crate) fn end(&self, storage: &RunStorage) -> Result<(), RunError> {
         self.step(storage, |phase| {
             let result = match phase {
                 Phase::Prepared(run) => {
@@ -359,7 +359,7 @@ impl SimplerContext {
     }
 
     /// Takes the run that `storage` means through a phase.
-    fn step<T>(&self, storage: &mut RunStorage, body: impl FnOnce(Phase) -> Step<T>) -> Result<T, RunError> {
+    fn step<T>(&self, storage: &RunStorage, body: impl FnOnce(Phase) -> Step<T>) -> Result<T, RunError> {
         let number = storage.run_of(self.number)?;
         let mut taken = self.take(number)?;
         let Some(phase) = taken.held.phase.take() else { return Err(stale()) };

@@ -629,7 +629,7 @@ impl Request {
 
     /// # Safety
     /// - The tensors are as the header says until the run has ended.
-    unsafe fn prepare(&self, context: &SimplerContext, storage: &mut RunStorage) -> Result<(), RunError> {
+    unsafe fn prepare(&self, context: &SimplerContext, storage: &RunStorage) -> Result<(), RunError> {
         // SAFETY: the caller's obligation.
         unsafe { context.prepare(storage, self.callable, &self.args, self.identity, self.slot) }
     }
@@ -666,7 +666,7 @@ pub unsafe fn run_prepare(
 unsafe fn phase(
     context: Context,
     storage: *mut c_void,
-    body: impl FnOnce(&SimplerContext, &mut RunStorage) -> Result<c_int, RunError>,
+    body: impl FnOnce(&SimplerContext, &RunStorage) -> Result<c_int, RunError>,
 ) -> c_int {
     let body = |context: &SimplerContext| {
         // SAFETY: the caller's obligation.
@@ -718,15 +718,15 @@ pub unsafe fn run_finalize(context: Context, storage: *mut c_void) -> c_int {
 /// As the header says.
 pub unsafe fn run(context: Context, request: *const SimplerRunRequest) -> c_int {
     let body = |context: &SimplerContext| {
-        let mut storage = RunStorage::new();
+        let storage = RunStorage::new();
         // SAFETY: the caller's obligation.
         let request = unsafe { Request::read(request) }?;
         // SAFETY: as above; the run ends before this returns.
-        unsafe { request.prepare(context, &mut storage) }?;
-        context.launch(&mut storage)?;
-        let waited = context.wait(&mut storage);
+        unsafe { request.prepare(context, &storage) }?;
+        context.launch(&storage)?;
+        let waited = context.wait(&storage);
         // Its failure wins over that of the wait.
-        context.end(&mut storage)?;
+        context.end(&storage)?;
         waited.map(|()| 0)
     };
     // SAFETY: the caller's obligation.
