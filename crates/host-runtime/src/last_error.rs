@@ -35,7 +35,7 @@ pub(crate) fn remember(context: u64, text: &str) {
     LAST_ERROR.set(kept);
 }
 
-/// Gives the bytes of the text to `read`: the latest with that context, or, for None, with any; empty if there is none.
+/// Gives the bytes of the text to `read`, if it is of that context, or, for None, of any; empty otherwise.
 pub(crate) fn with<T>(context: Option<u64>, read: impl FnOnce(&[u8]) -> T) -> T {
     let kept = LAST_ERROR.get();
     let is_asked_for = context.is_none_or(|context| context == kept.context);
@@ -53,6 +53,8 @@ mod tests {
         assert_eq!(with(Some(7), <[u8]>::to_vec), b"seven");
         assert_eq!(with(Some(8), <[u8]>::to_vec), b"");
         assert_eq!(with(None, <[u8]>::to_vec), b"seven");
+        remember(8, "eight");
+        assert_eq!(with(Some(7), <[u8]>::to_vec), b"", "one text a thread");
         let elsewhere = std::thread::spawn(|| with(None, <[u8]>::len)).join().unwrap();
         assert_eq!(elsewhere, 0);
     }

@@ -29,7 +29,9 @@
  *
  * Threads. Any thread may call any function, unless it says otherwise; functions of one context may be called by
  * several threads at a time, but for simpler_destroy_context, which must be the last call. A run stays on the thread
- * that prepared it: the log has its spans open there, so its other phases are refused to any other thread.
+ * that prepared it: the log has its spans open there, so its other phases are refused to any other thread. A thread must
+ * therefore end its runs before it exits: nobody can afterwards, so their tensors and their pipeline slots stay in use and
+ * their context can be neither finalized nor destroyed.
  *
  * Fork. A context belongs to the process that created it: a child has none of its threads. In a child all but
  * simpler_last_error is refused, and the context's memory is the child's to forget. A child creates its own.
@@ -215,7 +217,11 @@ int simpler_unregister_callable(SimplerContext *context, uint64_t callable);
 /* The memory that a run needs, the caller's from its first prepare until it has ended: this many bytes, so aligned,
  * zeroed before its first use. It may be used for one run after the other, with any context, and freed at any time
  * when no run is in it. It holds a magic and numbers, no address, so a stale or copied block is refused, never
- * followed. */
+ * followed.
+ *
+ * Where the run has ended otherwise than by its launch or its simpler_run_finalize, which is with its context or by a
+ * failure inside, its storage still says that it holds it: it is zeroed again before its next use. Two threads must not
+ * prepare a run in the same storage at a time. */
 size_t simpler_run_storage_size(void);
 size_t simpler_run_storage_alignment(void);
 
@@ -254,9 +260,11 @@ int simpler_run_finalize(SimplerContext *context, void *storage);
  * afresh. */
 int simpler_run(SimplerContext *context, const SimplerRunRequest *request);
 
-/* Copies what the calling thread's latest failure with `context` said into `out` (`size` bytes, zero-terminated, cut if
- * need be) and gives the text's length; 0: nothing has failed. With a NULL context it is the thread's latest failure
- * with any. A text has at most 1023 bytes; a longer one was cut and ends in ~. `out` may be NULL if `size` is 0. */
+/* Copies what the calling thread's latest failure said into `out` (`size` bytes, zero-terminated, cut if need be) and gives
+ * the text's length. A thread keeps one text: the next failure, with whichever context, replaces it, and a call that goes
+ * well does not. It is given where `context` is the one that the failure was with, or NULL; otherwise, and where nothing
+ * has failed, the length is 0. A text has at most 1023 bytes; a longer one was cut and ends in ~. `out` may be NULL if
+ * `size` is 0. */
 size_t simpler_last_error(const SimplerContext *context, char *out, size_t size);
 
 #ifdef __cplusplus
