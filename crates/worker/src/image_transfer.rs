@@ -25,7 +25,7 @@ pub(crate) const IMAGE_BYTES_MAX: usize = 64 << 20;
 /// A part of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chunk {
-    /// Bytes of the whole image.
+    /// Bytes of the whole image; 0: it does not come.
     pub(crate) total: u64,
     /// Where this part begins.
     pub(crate) offset: u64,
@@ -51,6 +51,11 @@ pub(crate) fn requests(image: &CallableImage) -> Result<impl Iterator<Item = Con
     }))
 }
 
+/// The request that ends the transfer of an image of which some chunks were sent: the child keeps nothing of it.
+pub(crate) fn abandon(callable: Digest) -> Control {
+    Control::Register { callable, chunk: Chunk { total: 0, offset: 0, bytes: Vec::new() } }
+}
+
 /// What has come of an image so far, in the child.
 #[derive(Default)]
 pub(crate) struct Gathering {
@@ -59,7 +64,8 @@ pub(crate) struct Gathering {
 }
 
 impl Gathering {
-    /// Takes a chunk; gives the image with the last one. The first chunk of an image ends what was not finished.
+    /// Takes a chunk; gives the image with the last one. The first chunk of an image ends what was not finished; so does one
+    /// of nothing ([`abandon`]), with which none begins.
     ///
     /// # Errors
     /// A chunk that does not follow the one before, an image that is too large, is none, or is not the callable that the
@@ -68,6 +74,9 @@ impl Gathering {
         let Chunk { total, offset, bytes } = chunk;
         if offset == 0 {
             *self = Self { callable, bytes: Vec::new() };
+        }
+        if (total, offset, bytes.len()) == (0, 0, 0) {
+            return Ok(None);
         }
         if self.callable != callable || self.bytes.len() as u64 != offset {
             let here = self.bytes.len();
@@ -183,6 +192,22 @@ mod tests {
         // As after a parent that gave up.
         let all: Vec<_> = chunks.into_iter().map(|chunk| gathering.take(digest, chunk)).collect();
         assert_eq!(all.last(), Some(&Ok(Some(image))));
+    }
+
+    #[test]
+    fn nothing_is_kept_of_an_image_that_is_abandoned() {
+        let image = image(CHUNK_BYTES);
+        let (digest, chunks) = (image.digest(), chunks(&image));
+        let Control::Register { callable, chunk: nothing } = abandon(digest) else { panic!("a chunk") };
+        assert_eq!(callable, digest);
+        let mut gathering = Gathering::default();
+        // Also where none has begun.
+        assert_eq!(gathering.take(digest, nothing.clone()), Ok(None));
+        assert_eq!(gathering.take(digest, chunks[0].clone()), Ok(None));
+        assert!(gathering.bytes.capacity() >= CHUNK_BYTES);
+        assert_eq!(gathering.take(digest, nothing), Ok(None));
+        assert_eq!(gathering.bytes.capacity(), 0);
+        assert!(gathering.take(digest, chunks[1].clone()).unwrap_err().contains("of which 0 bytes are here"));
     }
 
     #[test]

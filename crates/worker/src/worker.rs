@@ -1126,12 +1126,14 @@ impl Worker {
             let took: Vec<_> = children.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()).collect();
             let took: Vec<_> = took.into_iter().map(|(&index, _)| index).collect();
             let Some(error) = answers.into_iter().find_map(Result::err) else { continue };
-            // Before the last chunk none of them has more than bytes, which the next registration replaces.
-            if requests.peek().is_none() {
-                let request = Control::Unregister { callable: image.digest() };
-                for error in self.control_each(&took, &request).into_iter().filter_map(Result::err) {
-                    host_log::log_warn!("callable {}: {error}", image.name);
-                }
+            let callable = image.digest();
+            // Before the last chunk none of them has more than bytes.
+            let undo = match requests.peek() {
+                None => Control::Unregister { callable },
+                Some(_) => image_transfer::abandon(callable),
+            };
+            for error in self.control_each(&took, &undo).into_iter().filter_map(Result::err) {
+                host_log::log_warn!("callable {}: {error}", image.name);
             }
             return Err(error);
         }

@@ -7,6 +7,7 @@ mod real_chips;
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use simpler_kernel_compiler::Compiler;
 use simpler_runtime::RuntimeConfig;
@@ -39,6 +40,7 @@ const TESTS: &[Test] = &[
         what_one_chip_refuses_is_taken_back_from_the_others,
     ),
     ("a_chip_that_is_gone_is_reported_and_the_others_have_nothing", a_chip_that_is_gone_is_reported),
+    ("what_has_come_of_an_image_goes_with_its_transfer", what_has_come_of_an_image_goes_with_its_transfer),
     ("a_full_table_has_room_again_after_unregistering", a_full_table_has_room_again_after_unregistering),
     (
         "runs_handed_over_before_end_before_the_callable_goes",
@@ -283,6 +285,23 @@ impl Endpoint for Noting {
     }
 }
 
+/// Takes what it is given.
+struct Quiet;
+
+impl Endpoint for Quiet {
+    unsafe fn run(&mut self, _: &[u8; 32], _: &RunArgs) -> Result<(), RunError> {
+        Ok(())
+    }
+
+    fn prepare(&mut self, _: &[u8; 32]) -> Result<u64, RunError> {
+        Ok(0)
+    }
+
+    fn register(&mut self, _: &CallableImage) -> Result<u64, RunError> {
+        Ok(0)
+    }
+}
+
 fn noting() -> (Worker, Arc<dyn Fn(usize) -> [u64; NOTES]>) {
     let mut builder = Worker::builder(3);
     builder.chips(3);
@@ -337,6 +356,48 @@ fn a_chip_that_is_gone_is_reported() {
     assert!(gone(&error), "{error:?}");
     assert_eq!([0, 2].map(&*notes), [[2, 2]; 2]);
     assert!(matches!(worker.unregister(held), Err(WorkerError::Unknown(_))));
+    worker.close().unwrap();
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    const LIMIT: Duration = Duration::from_secs(30);
+    let deadline = Instant::now() + LIMIT;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what} did not happen within {LIMIT:?}");
+        std::thread::yield_now();
+    }
+}
+
+/// Memory of a process that it shares with nobody, in bytes: not the rings of its log.
+fn resident(pid: i32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    1024 * line.trim().trim_end_matches(" kB").parse::<usize>().unwrap()
+}
+
+fn what_has_come_of_an_image_goes_with_its_transfer() {
+    const IMAGE_BYTES: usize = 48 << 20;
+    let own = || resident(std::process::id() as i32);
+    let mut builder = Worker::builder(3);
+    builder.chips(2).endpoint(move |chip, _| {
+        // One chip leaves in the middle.
+        let before = own();
+        let leave = move || {
+            until("the half of the image", || own() > before + IMAGE_BYTES / 2);
+            // SAFETY: always allowed.
+            unsafe { libc::_exit(41) };
+        };
+        let _ = (chip == 1).then(|| std::thread::spawn(leave));
+        Ok(Box::new(Quiet))
+    });
+    let mut worker = builder.start().unwrap();
+    let [stays, _] = worker.pids()[..] else { panic!("two chips") };
+    let before = resident(stays);
+    let large =
+        CallableImage { name: "large".into(), orchestration: vec![1; IMAGE_BYTES], kernels: Vec::new() };
+    let error = worker.register(large).unwrap_err();
+    assert!(matches!(error, WorkerError::ChildGone { child: ChildId::Chip(1), .. }), "{error:?}");
+    until("the other chip has the memory no more", || resident(stays) < before + IMAGE_BYTES / 4);
     worker.close().unwrap();
 }
 
