@@ -218,7 +218,8 @@ impl WorkerBuilder {
     }
 
     /// How long each of its children may take to be ready, 300 s unless told otherwise; a worker below has that long for
-    /// each of its own barriers, and gives its children as long as its own builder says.
+    /// each of its own barriers, and on top what it takes to give its start up (see [`WorkerBuilder::start`]), and gives
+    /// its children as long as its own builder says.
     pub fn init_limit(&mut self, limit: Duration) -> &mut Self {
         self.init_limit = limit;
         self
@@ -398,6 +399,12 @@ impl WorkerBuilder {
         1 + self.workers.iter().map(Self::barriers).sum::<u32>() + 2 * self.remotes.len() as u32
     }
 
+    /// How many times [`CANCEL_LIMIT`] a start that comes to nothing may take on top: each level gives up in its turn.
+    fn cancel_limits(&self) -> u32 {
+        let own = self.level.saturating_sub(CHIP_LEVEL);
+        own + self.workers.iter().map(Self::cancel_limits).sum::<u32>()
+    }
+
     fn chip_count(&self) -> usize {
         self.chips.unwrap_or(if self.level <= NODE_LEVEL { 1 } else { 0 })
     }
@@ -477,8 +484,12 @@ impl WorkerBuilder {
         cancelled: &dyn Fn() -> Option<&'static str>,
     ) -> Result<(), WorkerError> {
         let ids = self.ids();
-        let limits: Vec<_> =
-            self.workers.iter().map(|below| self.init_limit * (below.barriers() + 1)).collect();
+        let limits = self.workers.iter().map(|below| {
+            let barriers = self.init_limit.saturating_mul(below.barriers() + 1);
+            // Who is late down there is to be told of by the worker that waits for it, which then still has to leave.
+            barriers.saturating_add(CANCEL_LIMIT * (below.cancel_limits() + 1))
+        });
+        let limits: Vec<_> = limits.collect();
         let mut below: VecDeque<_> = std::mem::take(&mut self.workers).into();
         let mut remotes: VecDeque<_> = std::mem::take(&mut self.remotes).into();
         // Of the remotes that are being opened. They go before the worker, which a failed start closes: a rank leaves when

@@ -34,6 +34,11 @@ const TESTS: &[Test] = &[
     ("a_node_in_its_set_up_leaves_in_order_with_its_chips", a_node_in_its_set_up_leaves_in_order),
     ("a_node_that_gets_sigterm_in_its_set_up_fails_the_pod", a_node_that_gets_sigterm_fails_the_pod),
     ("a_chip_that_is_not_ready_in_time_fails_the_start", a_chip_that_is_not_ready_in_time_fails_the_start),
+    (
+        "a_chip_that_is_not_ready_in_time_is_blamed_levels_above",
+        a_chip_that_is_not_ready_in_time_is_blamed_levels_above,
+    ),
+    ("an_endless_limit_is_one", an_endless_limit_is_one),
     ("a_start_that_fails_at_any_child_leaves_nobody", a_start_that_fails_at_any_child_leaves_nobody),
     ("a_start_that_fails_waits_for_no_chip_that_hangs", a_start_that_fails_waits_for_no_chip_that_hangs),
     ("orphans_leave_whoever_their_new_parent_is", orphans_leave_whoever_their_new_parent_is),
@@ -264,20 +269,46 @@ fn a_node_that_gets_sigterm_fails_the_pod() {
 
 fn a_chip_that_is_not_ready_in_time_fails_the_start() {
     const SHORT: Duration = Duration::from_millis(100);
+    // The first, for which it waits first: the other one may be as slow as it likes.
     let mut slow = node(2, |chip| {
-        until("the end of this process", || chip == 0);
+        until("the end of this process", || chip == 1);
         idle(chip)
     });
     slow.init_limit(SHORT);
     let began = Instant::now();
     let error = slow.start().map(drop).unwrap_err();
     assert!(
-        matches!(error, WorkerError::InitTimeout { child: ChildId::Chip(1), limit: SHORT, .. }),
+        matches!(error, WorkerError::InitTimeout { child: ChildId::Chip(0), limit: SHORT, .. }),
         "{error:?}"
     );
     assert!(error.to_string().ends_with("was not ready within 100ms"), "{error}");
     assert!((SHORT..LIMIT / 2).contains(&began.elapsed()), "{:?}", began.elapsed());
     assert_no_children();
+}
+
+fn a_chip_that_is_not_ready_in_time_is_blamed_levels_above() {
+    const SHORT: Duration = Duration::from_millis(100);
+    let mut worker = node(1, |chip| {
+        until("the end of this process", || false);
+        idle(chip)
+    });
+    worker.init_limit(SHORT);
+    for level in [4, 5] {
+        let mut above = Worker::builder(level);
+        above.worker(worker).init_limit(SHORT);
+        worker = above;
+    }
+    let error = worker.start().map(drop).unwrap_err();
+    assert!(matches!(error, WorkerError::Init { child: ChildId::Worker(0), .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("chip 0 (pid ") && text.ends_with("was not ready within 100ms"), "{text}");
+    assert_no_children();
+}
+
+fn an_endless_limit_is_one() {
+    let (mut pod, _) = pod(|_| {});
+    pod.init_limit(Duration::MAX);
+    pod.start().unwrap().close().unwrap();
 }
 
 fn a_start_that_fails_at_any_child_leaves_nobody() {
