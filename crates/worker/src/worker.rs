@@ -339,8 +339,8 @@ impl WorkerBuilder {
     /// To be called before the process has any other thread than the host log's writer, which it stops and,
     /// once the children are ready, starts again. At level 2 there may be threads.
     ///
-    /// SIGTERM meanwhile cancels the start, above level 2; what the host program has set for it has no effect until this
-    /// returns. Where a start comes to nothing, children that are in their bring-up then have 2 s, for each level, before
+    /// SIGTERM meanwhile cancels the start, above level 2, also where the host program has blocked it; what that has set for
+    /// it has no effect until this returns. Where a start comes to nothing, children that are in their bring-up then have 2 s, for each level, before
     /// they are killed.
     ///
     /// # Errors

@@ -28,6 +28,10 @@ const TESTS: &[Test] = &[
         sigterm_cancels_a_start_that_was_nearly_done,
     ),
     (
+        "sigterm_cancels_a_start_although_the_host_program_blocks_it",
+        sigterm_cancels_a_start_although_the_host_program_blocks_it,
+    ),
+    (
         "sigterm_again_while_a_start_is_given_up_leaves_nobody_either",
         sigterm_again_while_a_start_is_given_up_leaves_nobody_either,
     ),
@@ -196,6 +200,33 @@ fn sigterm_cancels_a_start_that_was_nearly_done() {
         is_cancelled(builder.start(), "SIGTERM");
     }
     assert_eq!(SEEN.load(Ordering::Relaxed), 0);
+}
+
+fn sigterm_cancels_a_start_although_the_host_program_blocks_it() {
+    use nix::sys::signal::{SIGTERM, SigSet};
+    let is_blocked = || SigSet::thread_get_mask().unwrap().contains(SIGTERM);
+    disposition(Some(see));
+    SigSet::from(SIGTERM).thread_block().unwrap();
+    let hangs = |chip| {
+        send(libc::SIGTERM, parent());
+        until("the end of this process", || false);
+        idle(chip)
+    };
+    is_cancelled(node(1, hangs).start(), "SIGTERM");
+    assert!(is_blocked());
+    let mut worker = node(1, move |chip| {
+        assert!(!is_blocked());
+        idle(chip)
+    });
+    worker.subs(1);
+    let mut worker = worker.start().unwrap();
+    assert!(is_blocked());
+    // It waits for whoever takes it.
+    send(libc::SIGTERM, pid());
+    worker.close().unwrap();
+    assert_eq!(SEEN.load(Ordering::Relaxed), 0);
+    SigSet::from(SIGTERM).thread_unblock().unwrap();
+    assert_eq!(SEEN.load(Ordering::Relaxed), 1);
 }
 
 fn sigterm_again_while_a_start_is_given_up_leaves_nobody_either() {
