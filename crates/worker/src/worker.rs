@@ -273,7 +273,8 @@ impl WorkerBuilder {
     }
 
     /// Adds a function that sub workers run, each in its own process, with the memory that this process has now. Of a
-    /// host tensor in shared memory it finds the bytes at the tensor's address. It is memory of this process, so it can
+    /// host tensor in shared memory it finds the bytes at the tensor's address. It must not read from a terminal, nor set it
+    /// up ([`WorkerBuilder::start`]). It is memory of this process, so it can
     /// only be added before the fork, and stays; so an orchestration.
     ///
     /// # Errors
@@ -342,6 +343,10 @@ impl WorkerBuilder {
     /// SIGTERM meanwhile cancels the start, above level 2, also where the host program has blocked it; what that has set for
     /// it has no effect until this returns. Where a start comes to nothing, children that are in their bring-up then have 2 s, for each level, before
     /// they are killed.
+    ///
+    /// The children are in process groups of their own, which in a terminal are background groups: a child that reads from
+    /// it, sets it up, or writes to it under `stty tostop`, is stopped by the system (SIGTTIN, SIGTTOU), and who waits for it
+    /// waits until it is continued or its limit has passed.
     ///
     /// # Errors
     /// A setting out of range, other threads, a log that does not drain, a fork that fails, a child whose
