@@ -46,6 +46,14 @@ const TESTS: &[Test] = &[
         "runs_handed_over_before_end_before_the_callable_goes",
         runs_handed_over_before_end_before_the_callable_goes,
     ),
+    (
+        "an_image_of_several_requests_comes_while_runs_are_in_flight",
+        an_image_of_several_requests_comes_while_runs_are_in_flight,
+    ),
+    (
+        "an_image_of_several_requests_comes_while_an_orchestration_runs_and_from_it",
+        an_image_of_several_requests_comes_while_an_orchestration_runs_and_from_it,
+    ),
     ("closures_stay", closures_stay),
 ];
 
@@ -422,9 +430,7 @@ fn a_full_table_has_room_again_after_unregistering() {
 }
 
 fn runs_handed_over_before_end_before_the_callable_goes() {
-    let mut builder = Worker::builder(3);
-    let config = RuntimeConfig { pipeline_depth: 2, ..small() };
-    builder.endpoint(move |_, callables| Ok(Box::new(ChipWorker::new(npu(), config.clone(), callables)?)));
+    let mut builder = pipelined();
     let shared = builder.share(SharedBuffer::new(4 * BYTES).unwrap());
     let mut worker = builder.start().unwrap();
     put(&shared, 0, 1.0);
@@ -437,6 +443,81 @@ fn runs_handed_over_before_end_before_the_callable_goes() {
         [1, 2].into_iter().for_each(|to| assert_holds(&shared, to, 1.0 + round as f32));
     }
     worker.close().unwrap();
+}
+
+/// The kernel that adds, in an image that takes several requests; what follows an object's end is content, too.
+fn large_add(number: u8) -> CallableImage {
+    let mut large = image(ADD_KERNEL);
+    large.orchestration.extend([number; 100_000]);
+    large
+}
+
+fn pipelined() -> WorkerBuilder {
+    let mut builder = Worker::builder(3);
+    let config = RuntimeConfig { pipeline_depth: 2, ..small() };
+    builder.endpoint(move |_, callables| Ok(Box::new(ChipWorker::new(npu(), config.clone(), callables)?)));
+    builder
+}
+
+fn an_image_of_several_requests_comes_while_runs_are_in_flight() {
+    let mut builder = pipelined();
+    let shared = builder.share(SharedBuffer::new(4 * BYTES).unwrap());
+    let mut worker = builder.start().unwrap();
+    let first = worker.register(image(ADD_KERNEL)).unwrap();
+    put(&shared, 0, 1.0);
+    for round in 0..10 {
+        // To make it takes longer than the runs do.
+        let large = large_add(round);
+        let tickets =
+            [1, 2].map(|to| worker.submit(0, first, &add(&shared, 0, to, u64::from(round))).unwrap());
+        let large = worker.register(large).unwrap();
+        assert_ne!(large, first);
+        assert!(tickets.iter().all(|ticket| worker.poll(ticket)), "they have ended");
+        tickets.into_iter().for_each(|ticket| worker.wait(ticket).unwrap());
+        [1, 2].into_iter().for_each(|to| assert_holds(&shared, to, 1.0 + f32::from(round)));
+        let ticket = worker.submit(0, large, &add(&shared, 2, 3, 5)).unwrap();
+        worker.wait(ticket).unwrap();
+        assert_holds(&shared, 3, 6.0 + f32::from(round));
+        worker.unregister(large).unwrap();
+    }
+    worker.close().unwrap();
+}
+
+fn an_image_of_several_requests_comes_while_an_orchestration_runs_and_from_it() {
+    let mut pod = Worker::builder(4);
+    pod.worker(pipelined());
+    let shared = pod.share(SharedBuffer::new(4 * BYTES).unwrap());
+    let first = pod.callable(image(ADD_KERNEL)).unwrap();
+    let (memory, own) = (shared.clone(), large_add(255));
+    let step = pod
+        .orchestration("step", move |node, args| {
+            let named = Callable::from_scalars(*args.scalars.first_chunk().unwrap());
+            let tickets = [1, 2].map(|to| node.submit(0, named, &add(&memory, 0, to, 1)));
+            // One of its own, meanwhile.
+            let own = node.register(own.clone())?;
+            tickets.into_iter().try_for_each(|ticket| node.wait(ticket?))?;
+            let ticket = node.submit(0, own, &add(&memory, 2, 3, 5))?;
+            node.wait(ticket)?;
+            Ok(node.unregister(own)?)
+        })
+        .unwrap();
+    let mut pod = pod.start().unwrap();
+    let with = |callable| named(callable, RunArgs::default());
+    for round in 0..5 {
+        put(&shared, 0, f32::from(round));
+        let large = large_add(round);
+        let ticket = pod.submit(ChildId::Worker(0), step, &with(first)).unwrap();
+        let large = pod.register(large).unwrap();
+        assert!(pod.poll(&ticket), "it has ended");
+        pod.wait(ticket).unwrap();
+        [(1, 1.0), (2, 1.0), (3, 6.0)]
+            .into_iter()
+            .for_each(|(slot, more)| assert_holds(&shared, slot, f32::from(round) + more));
+        let ticket = pod.submit(ChildId::Worker(0), step, &with(large)).unwrap();
+        pod.wait(ticket).unwrap();
+        pod.unregister(large).unwrap();
+    }
+    pod.close().unwrap();
 }
 
 fn closures_stay() {
