@@ -6,6 +6,7 @@
 mod bench;
 mod fetch_model;
 mod gates;
+mod gen_log;
 mod picture;
 mod steps;
 mod tidy;
@@ -43,11 +44,19 @@ enum Task {
     },
     /// Run a benchmark; with --json the last line of stdout is one object.
     Bench {
-        /// `log`, `decode` or `observer`.
+        /// `log`, `decode`, `observer`, `dispatch` or `timing`.
         name: String,
         /// Print one JSON object as the last line.
         #[arg(long)]
         json: bool,
+    },
+    /// Write a log of a run that never was: an L3 parent and eight children, prefill once, then decode.
+    GenLog {
+        /// At least so many million bytes.
+        #[arg(long)]
+        mb: u64,
+        /// Where to.
+        file: PathBuf,
     },
     /// Check the rules that no compiler checks (layers, comment tags, names).
     Tidy,
@@ -85,11 +94,14 @@ fn main() -> ExitCode {
 }
 
 fn perform(task: Task) -> Result<()> {
+    // What the user names is where the user is.
+    let here = std::env::current_dir().context("cannot tell the current directory")?;
     std::env::set_current_dir(root()).context("cannot enter the workspace")?;
     match task {
         Task::Demo { arguments } => demo(&arguments),
         Task::Test { long, only } => steps::test(long, only.as_deref()),
         Task::Bench { name, json } => bench::bench(&name, json),
+        Task::GenLog { mb, file } => gen_log::gen_log(mb, &here.join(file)),
         Task::Tidy => tidy::tidy(),
         Task::Loom { long } => gates::loom(long),
         Task::Sanitize => gates::sanitize(),
