@@ -138,7 +138,7 @@ fn arrange(trace: &Trace, unaligned: &mut Vec<u32>) -> Vec<Item> {
             true => unaligned.push(index as u32),
         }
     }
-    let depth = |item: &Item| trace.spans()[item.index as usize].depth;
+    let depth = |item: &Item| trace.depth(&trace.spans()[item.index as usize]);
     items.sort_by_key(|item| {
         (item.pid, item.side, item.tid, item.start, Reverse(item.end), depth(item), item.index)
     });

@@ -86,11 +86,11 @@ fn metadata<W: Write>(
 
 pub(crate) fn identity<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> io::Result<()> {
     json.key("inv")?;
-    json.integer(span.inv)?;
+    json.integer(trace.inv(span))?;
     json.key("hid")?;
-    json.text(&format!("{:x}", span.hid))?;
+    json.text(&format!("{:x}", trace.hid(span)))?;
     json.key("depth")?;
-    json.integer(span.depth)?;
+    json.integer(trace.depth(span))?;
     json.key("attrs")?;
     json.bytes(trace.attributes(span).raw())
 }

@@ -143,7 +143,7 @@ impl<'a> Picture<'a> {
             let (_, names) = names
                 .entry(event::pid(trace, span))
                 .or_insert_with(|| (trace.life(span), FxHashMap::default()));
-            names.insert(span.name, trace.name(span));
+            names.insert(trace.name_id(span), trace.name(span));
         }
         let processes = names.iter().map(|(&pid, (life, names))| Process {
             pid,
@@ -242,12 +242,12 @@ fn place_device_spans<'a>(trace: &'a Trace, picture: &mut Picture<'a>) -> Vec<&'
     }
     unaligned.extend(trace.spans().iter().filter(|span| trace.is_device(span) && !trace.is_grouped(span)));
     unaligned.sort_by(|a, b| {
-        let key = |span: &Span| (event::pid(trace, span), span.inv, span.ts, trace.tid(span));
+        let key = |span: &Span| (event::pid(trace, span), trace.inv(span), span.ts, trace.tid(span));
         key(a).cmp(&key(b)).then_with(|| trace.name(a).text.cmp(&trace.name(b).text))
     });
 
     for (pid, mut items) in placed {
-        items.sort_by_key(|item| (item.start, Reverse(item.end), item.what.depth()));
+        items.sort_by_key(|item| (item.start, Reverse(item.end), item.what.depth(trace)));
         let error_ns = items.iter().filter_map(|item| item.what.error_ns()).max().unwrap_or(0);
         picture.draw(pid, None, &format!("device phases, placed to ±{error_ns} ns"), items);
     }
@@ -271,9 +271,9 @@ impl What<'_> {
     }
 
     /// Of items that cover the same time, the outer one has less.
-    fn depth(&self) -> u64 {
+    fn depth(&self, trace: &Trace) -> u64 {
         match self {
-            What::Host(span) | What::Device { span, .. } => span.depth.into(),
+            What::Host(span) | What::Device { span, .. } => trace.depth(span).into(),
             What::Record { record, .. } => record.depth(),
         }
     }
@@ -371,11 +371,11 @@ fn write_unaligned<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> 
         json.key("tid")?;
         json.integer(trace.tid(span))?;
         json.key("inv")?;
-        json.integer(span.inv)?;
+        json.integer(trace.inv(span))?;
         json.key("hid")?;
-        json.text(&format!("{:x}", span.hid))?;
+        json.text(&format!("{:x}", trace.hid(span)))?;
         json.key("depth")?;
-        json.integer(span.depth)?;
+        json.integer(trace.depth(span))?;
         json.key("attrs")?;
         let attributes = trace.attributes(span);
         json.object(|json| {

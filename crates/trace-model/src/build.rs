@@ -4,15 +4,19 @@
 //! a record belongs to, whether it was seen before, and the small numbers that stand for its strings. All
 //! else waits until the log has ended.
 
+use crate::digest::{Batch, Digest};
+use crate::group::{Current, Grouped, Groups};
 use crate::hosts::{self, Host};
 use crate::intern::Interner;
 use crate::invocation::{self, Invocation};
-use crate::span::{Attributes, AttrsId, NO_ENVELOPE, Name, NameId, Span, ThreadId};
+use crate::span::{Attributes, AttrsId, KindId, NO_ENVELOPE, Name, NameId, Span, SpanKind, ThreadId};
 use crate::tree::parents;
 use crate::vocabulary::Family;
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashTable};
 use rustc_hash::FxHashMap;
 use simpler_record_format::{ClockAnchor, DeviceClockAnchor, DropReport, RawHostIdentity, RawSpan};
+use std::hash::BuildHasher;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 /// A span that claims to end this much later than its own record was made is impossible. The envelope's
@@ -116,15 +120,20 @@ pub enum Admission {
 /// Takes records in log order and makes a [`Trace`] of them.
 #[derive(Default)]
 pub struct TraceBuilder {
-    spans: Vec<Span>,
+    groups: Groups,
     name_ids: Interner,
     names: Vec<Name>,
+    kind_ids: HashTable<KindId>,
+    kind_hash: DefaultHashBuilder,
+    kinds: Vec<SpanKind>,
+    /// By kind, the life of its process id, as far as that was looked up since lives last changed.
+    kind_lives: Vec<(u64, u32)>,
     attrs: Interner,
     device: Vec<bool>,
-    threads: Vec<(u32, u64)>,
-    thread_ids: FxHashMap<(u32, u64), ThreadId>,
+    /// By thread that decodes, what the numbers of its lexicon stand for.
+    translations: Vec<Translation>,
     lives: Vec<Life>,
-    current_life: FxHashMap<u64, u32>,
+    current_life: Current,
     anchored_life: FxHashMap<(u64, Anchor), u32>,
     hosts: Vec<Host>,
     /// The lives of a process id on a host: by anchor, and the latest of all.
@@ -133,8 +142,14 @@ pub struct TraceBuilder {
     /// before.
     fresh_anchor: FxHashMap<u64, (Anchor, Option<u32>)>,
     device_anchors: Vec<(u32, DeviceClockAnchor)>,
-    seen: HashTable<u64>,
     counts: Counts,
+}
+
+/// What the numbers of a lexicon stand for.
+#[derive(Default)]
+struct Translation {
+    kinds: Vec<KindId>,
+    attrs: Vec<AttrsId>,
 }
 
 impl TraceBuilder {
@@ -150,36 +165,73 @@ impl TraceBuilder {
 
     /// Takes a complete span record; `mono_ns` is its envelope's time, if it had one.
     pub fn span(&mut self, record: &RawSpan<'_>, mono_ns: Option<i64>) -> Admission {
-        let life = self.life_of(record.pid);
+        let kind = self.kind(record.pid, record.tid, record.hid, record.depth, record.name);
         let attrs = self.attributes(record.attrs);
+        let RawSpan { inv, ts, dur, .. } = *record;
+        let mono_ns = mono_ns.unwrap_or(NO_ENVELOPE);
+        self.admit(kind, attrs, &Digest { inv, ts, dur, mono_ns, kind: 0, attrs: 0, offset: 0 })
+    }
+
+    /// Takes the words that are new in the next batch of the decoding thread with the number `reader`. Batches of one
+    /// thread come in the order in which it made them; that is the order of the log.
+    pub fn learn(&mut self, reader: usize, batch: &Batch) {
+        if self.translations.len() <= reader {
+            self.translations.resize_with(reader + 1, Translation::default);
+        }
+        for new in &batch.kinds {
+            let kind = self.kind(new.pid, new.tid, new.hid, new.depth, batch.bytes(new.name));
+            self.translations[reader].kinds.push(kind);
+        }
+        for &new in &batch.attrs {
+            let attrs = self.attributes(batch.bytes(new));
+            self.translations[reader].attrs.push(attrs);
+        }
+    }
+
+    /// Takes some of the spans of the batch that `reader`'s last [`TraceBuilder::learn`] was about, and says what
+    /// became of those that are not simply kept, with their place in the block.
+    pub fn spans(
+        &mut self,
+        reader: usize,
+        batch: &Batch,
+        range: Range<usize>,
+        mut became: impl FnMut(&mut TraceBuilder, u32, Admission),
+    ) {
+        for digest in &batch.spans[range] {
+            let words = &self.translations[reader];
+            let (kind, attrs) = (words.kinds[digest.kind as usize], words.attrs[digest.attrs as usize]);
+            match self.admit(kind, attrs, digest) {
+                Admission::Kept => {}
+                other => became(self, digest.offset, other),
+            }
+        }
+    }
+
+    fn admit(&mut self, kind: KindId, attrs: AttrsId, record: &Digest) -> Admission {
         let device = self.device[attrs.0 as usize];
-        // A device span without an envelope carries nothing that tells its time from another's.
-        if (mono_ns.is_some() || !device) && !self.first_sight(record, mono_ns, life) {
+        let of = self.kinds[kind.0 as usize];
+        let (epoch, life) = self.kind_lives[kind.0 as usize];
+        let life = if epoch == self.current_life.epoch() {
+            life
+        } else {
+            let life = self.life_of(of.pid);
+            self.kind_lives[kind.0 as usize] = (self.current_life.epoch(), life);
+            life
+        };
+        let kept = self.groups.add(life, record, kind, attrs, device, &self.kinds, &self.device);
+        if !kept {
             self.counts.duplicates += 1;
             return Admission::Duplicate;
         }
-        let name = self.name(record.name);
-        let thread = self.thread(life, record.tid);
-        let truncated_attrs = Attributes(record.attrs).truncated();
-        self.counts.truncated_fields +=
-            u64::from(self.names[name.0 as usize].truncated) + u64::from(truncated_attrs);
+        self.counts.truncated_fields += u64::from(self.names[of.name.0 as usize].truncated)
+            + u64::from(Attributes(self.attrs.get(attrs.0)).truncated());
         self.lives[life as usize].has_spans = true;
-        self.spans.push(Span {
-            inv: record.inv,
-            hid: record.hid,
-            ts: record.ts,
-            dur: record.dur,
-            mono_ns: mono_ns.unwrap_or(NO_ENVELOPE),
-            thread,
-            name,
-            attrs,
-            depth: record.depth,
-        });
+        let made = record.mono_ns;
         let possible = device
             || record
                 .ts
                 .checked_add(record.dur)
-                .is_some_and(|end| mono_ns.is_none_or(|made| end.saturating_sub(FUTURE_MAX_NS) <= made));
+                .is_some_and(|end| made == NO_ENVELOPE || end.saturating_sub(FUTURE_MAX_NS) <= made);
         if possible {
             Admission::Kept
         } else {
@@ -267,12 +319,14 @@ impl TraceBuilder {
         // By life, invocation and time; a file that was read twice holds each twice.
         self.device_anchors.sort_unstable();
         self.device_anchors.dedup();
+        let (spans, groups) = self.groups.finish();
         let mut trace = Trace {
-            spans: self.spans,
+            spans,
+            groups,
             names: self.names,
+            kinds: self.kinds,
             attrs: self.attrs,
             device: self.device,
-            threads: self.threads,
             track_pids: hosts::track_pids(&self.lives),
             lives: self.lives,
             hosts: self.hosts,
@@ -316,75 +370,33 @@ impl TraceBuilder {
         NameId(id)
     }
 
-    fn thread(&mut self, life: u32, tid: u64) -> ThreadId {
-        *self.thread_ids.entry((life, tid)).or_insert_with(|| {
-            self.threads.push((life, tid));
-            ThreadId(self.threads.len() as u32 - 1)
-        })
-    }
-
-    /// Whether no equal record came before. 64 bits of fingerprint stand for each; among ten million
-    /// records the chance that two different ones share theirs is below one in a hundred thousand.
-    fn first_sight(&mut self, record: &RawSpan<'_>, mono_ns: Option<i64>, life: u32) -> bool {
-        let mut print = Fingerprint::new();
-        for word in [
-            mono_ns.unwrap_or(NO_ENVELOPE) as u64,
-            u64::from(life),
-            record.tid,
-            record.inv,
-            u64::from(record.depth),
-            record.ts as u64,
-            record.dur as u64,
-        ] {
-            print.word(word);
+    fn kind(&mut self, pid: u64, tid: u64, hid: u64, depth: u32, name: &[u8]) -> KindId {
+        let name = self.name(name);
+        let kind = SpanKind { pid, tid, hid, depth, name };
+        let hash = |hasher: &DefaultHashBuilder, kind: &SpanKind| {
+            hasher.hash_one((kind.pid, kind.tid, kind.hid, kind.depth, kind.name))
+        };
+        let (kinds, hasher) = (&self.kinds, &self.kind_hash);
+        let hashed = hash(hasher, &kind);
+        if let Some(&id) = self.kind_ids.find(hashed, |id| kinds[id.0 as usize] == kind) {
+            return id;
         }
-        print.bytes(record.name);
-        let print = print.finish();
-        if self.seen.find(print, |&held| held == print).is_some() {
-            return false;
-        }
-        self.seen.insert_unique(print, print, |&held| held);
-        true
-    }
-}
-
-/// A 64-bit hash by folded 64 × 64 → 128 multiplication.
-struct Fingerprint(u64);
-
-impl Fingerprint {
-    const ODD: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03];
-
-    fn new() -> Fingerprint {
-        Fingerprint(Self::ODD[1])
-    }
-
-    fn word(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word) * u128::from(Self::ODD[0]);
-        self.0 = (product as u64 ^ (product >> 64) as u64).wrapping_add(Self::ODD[1]);
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.word(u64::from_le_bytes(word));
-        }
-        self.word(bytes.len() as u64);
-    }
-
-    fn finish(mut self) -> u64 {
-        self.word(Self::ODD[0]);
-        self.0
+        let id = KindId(kinds.len() as u32);
+        self.kind_ids.insert_unique(hashed, id, |id| hash(hasher, &kinds[id.0 as usize]));
+        self.kinds.push(kind);
+        self.kind_lives.push((Current::NEVER, 0));
+        id
     }
 }
 
 /// A whole log, ready to be asked.
 pub struct Trace {
     pub(crate) spans: Vec<Span>,
+    pub(crate) groups: Grouped,
     pub(crate) names: Vec<Name>,
+    pub(crate) kinds: Vec<SpanKind>,
     attrs: Interner,
     device: Vec<bool>,
-    threads: Vec<(u32, u64)>,
     lives: Vec<Life>,
     hosts: Vec<Host>,
     /// By life.
@@ -448,7 +460,39 @@ impl Trace {
 
     /// The name of a span.
     pub fn name(&self, span: &Span) -> &Name {
-        &self.names[span.name.0 as usize]
+        &self.names[self.name_id(span).0 as usize]
+    }
+
+    /// Which of the distinct names a span has.
+    pub fn name_id(&self, span: &Span) -> NameId {
+        self.kinds[span.kind.0 as usize].name
+    }
+
+    /// The invocation number of a span as logged: unique at best within one process life.
+    pub fn inv(&self, span: &Span) -> u64 {
+        self.groups.of(span.group).inv
+    }
+
+    /// The identity of the callable that a span belongs to.
+    pub fn hid(&self, span: &Span) -> u64 {
+        self.kinds[span.kind.0 as usize].hid
+    }
+
+    /// The nesting depth of a span, 0 for a root.
+    pub fn depth(&self, span: &Span) -> u32 {
+        self.kinds[span.kind.0 as usize].depth
+    }
+
+    /// The thread that emitted a span.
+    pub fn thread(&self, span: &Span) -> ThreadId {
+        ThreadId { life: self.life_index(span), tid: self.tid(span) }
+    }
+
+    /// When the record of a span, by its place in [`Trace::spans`], was made, by its envelope; `None` if it stood
+    /// without one.
+    pub fn mono_ns(&self, index: u32) -> Option<i64> {
+        let span = &self.spans[index as usize];
+        self.groups.made(index, span, self.is_device(span))
     }
 
     /// The attributes of a span.
@@ -473,12 +517,12 @@ impl Trace {
 
     /// Where in [`Trace::lives`] the life is that emitted the span.
     pub fn life_index(&self, span: &Span) -> u32 {
-        self.threads[span.thread.0 as usize].0
+        self.groups.of(span.group).life
     }
 
     /// The kernel's id of the thread that emitted the span.
     pub fn tid(&self, span: &Span) -> u64 {
-        self.threads[span.thread.0 as usize].1
+        self.kinds[span.kind.0 as usize].tid
     }
 
     /// Whether the span belongs to an invocation: scheduler spans and external ones do not.
@@ -510,7 +554,11 @@ impl Trace {
         let of = |invocation| {
             let spans: Vec<&Span> = self.spans_of(invocation).collect();
             let parents = parents(self, &spans);
-            spans.iter().zip(parents).filter(|(span, parent)| span.depth > 0 && parent.is_none()).count()
+            spans
+                .iter()
+                .zip(parents)
+                .filter(|(span, parent)| self.depth(span) > 0 && parent.is_none())
+                .count()
         };
         *self.orphans.get_or_init(|| self.invocations.iter().map(of).sum())
     }

@@ -3,10 +3,10 @@
 //! Setup before a run carries a `hid` as well, but is no run of it, so it stands apart.
 
 use crate::build::Trace;
-use crate::invocation::{Invocation, Kind};
-use crate::span::NameId;
+use crate::invocation::{Invocation, Kind, effective_ns};
+use crate::span::{NameId, Span};
 use crate::statistics::{Stats, mean_ns};
-use crate::vocabulary::run_word;
+use crate::vocabulary::{Stage, run_word};
 use rustc_hash::FxHashMap;
 
 /// What part a callable plays, as far as its invocation counts tell.
@@ -88,6 +88,94 @@ fn hex8(hid: u64) -> String {
     digits
 }
 
+/// Durations by name, of one callable after the other: a log may have as many callables as names.
+struct Durations {
+    /// By name, the last callable that has it, counted from 1, and where in `named` it is.
+    slots: Vec<(u32, u32)>,
+    callable: u32,
+    named: Vec<(NameId, bool, Vec<i64>)>,
+}
+
+impl Durations {
+    fn new(trace: &Trace) -> Durations {
+        Durations { slots: vec![(0, 0); trace.names.len()], callable: 1, named: Vec::new() }
+    }
+
+    /// The first span of a name decides whether that is one of the device.
+    fn push(&mut self, trace: &Trace, span: &Span) {
+        let name = trace.name_id(span);
+        let (last, slot) = &mut self.slots[name.0 as usize];
+        if *last != self.callable {
+            (*last, *slot) = (self.callable, self.named.len() as u32);
+            self.named.push((name, trace.is_device(span), Vec::new()));
+        }
+        self.named[*slot as usize].2.push(span.dur);
+    }
+
+    /// What they amount to, the commonest first, then by name; then the next callable begins.
+    fn take(&mut self, trace: &Trace) -> Vec<Named> {
+        self.callable += 1;
+        let mut named: Vec<Named> = self
+            .named
+            .drain(..)
+            .filter_map(|(name, device, mut durations)| {
+                let stats = Stats::of(&mut durations)?;
+                Some(Named { name: trace.names[name.0 as usize].text.clone(), device, stats })
+            })
+            .collect();
+        named.sort_by(|a, b| b.stats.n.cmp(&a.stats.n).then_with(|| a.name.cmp(&b.name)));
+        named
+    }
+}
+
+/// The earliest span of each name, one invocation after the other.
+struct Earliest<'a> {
+    /// By name, the last invocation that has it, counted from 1, and where in `held` its span is.
+    seen: Vec<(u32, u32)>,
+    invocation: u32,
+    held: Vec<&'a Span>,
+    orch: Option<&'a Span>,
+    sched: Option<&'a Span>,
+}
+
+impl<'a> Earliest<'a> {
+    fn new(trace: &Trace) -> Earliest<'a> {
+        let seen = vec![(0, 0); trace.names.len()];
+        Earliest { seen, invocation: 0, held: Vec::new(), orch: None, sched: None }
+    }
+
+    /// As [`Invocation::by_name`].
+    fn of(&mut self, trace: &'a Trace, invocation: &Invocation) -> &[&'a Span] {
+        self.invocation += 1;
+        self.held.clear();
+        (self.orch, self.sched) = (None, None);
+        for span in trace.spans_of(invocation) {
+            let name = trace.name_id(span);
+            let (last, slot) = &mut self.seen[name.0 as usize];
+            if *last != self.invocation {
+                (*last, *slot) = (self.invocation, self.held.len() as u32);
+                self.held.push(span);
+            } else if span.ts < self.held[*slot as usize].ts {
+                self.held[*slot as usize] = span;
+            }
+            let window = match trace.names[name.0 as usize].stage {
+                Some(Stage::Orch) => &mut self.orch,
+                Some(Stage::Sched) => &mut self.sched,
+                _ => continue,
+            };
+            if window.is_none_or(|held| span.ts < held.ts) {
+                *window = Some(span);
+            }
+        }
+        &self.held
+    }
+
+    /// As [`Invocation::effective_ns`], of the invocation that was last looked at.
+    fn effective_ns(&self) -> Option<i64> {
+        effective_ns(self.orch, self.sched)
+    }
+}
+
 /// The callables that share the place of the most invoked, so that none of them is called decode; empty if
 /// there is no tie.
 pub fn decode_tie(callables: &[Callable]) -> Vec<&Callable> {
@@ -111,31 +199,39 @@ impl Trace {
             buckets[slot].push(index as u32);
         }
         buckets.sort_by_key(|bucket| std::cmp::Reverse(bucket.len()));
-        let mut callables: Vec<Callable> = buckets.into_iter().map(|bucket| self.callable(bucket)).collect();
+        let (mut earliest, mut roots, mut stages) =
+            (Earliest::new(self), Durations::new(self), Durations::new(self));
+        let mut callables: Vec<Callable> = buckets
+            .into_iter()
+            .map(|bucket| self.callable(bucket, &mut earliest, &mut roots, &mut stages))
+            .collect();
         self.label(&mut callables);
         callables
     }
 
-    fn callable(&self, mut bucket: Vec<u32>) -> Callable {
+    fn callable<'a>(
+        &'a self,
+        mut bucket: Vec<u32>,
+        earliest: &mut Earliest<'a>,
+        roots: &mut Durations,
+        stages: &mut Durations,
+    ) -> Callable {
         let at = |index: u32| &self.invocations()[index as usize];
         bucket.sort_by_key(|&index| at(index).inv);
-        let mut roots: FxHashMap<NameId, Vec<i64>> = FxHashMap::default();
-        let mut stages: FxHashMap<NameId, (bool, Vec<i64>)> = FxHashMap::default();
         let mut missing_roots = 0;
         let mut effective = Vec::new();
         for &index in &bucket {
             let invocation = at(index);
             match invocation.root_span(self) {
-                Some(root) => roots.entry(root.name).or_default().push(root.dur),
+                Some(root) => roots.push(self, root),
                 None => missing_roots += 1,
             }
-            for span in invocation.by_name(self).into_iter().filter(|span| span.depth > 0) {
-                let stage = stages.entry(span.name).or_insert_with(|| (self.is_device(span), Vec::new()));
-                stage.1.push(span.dur);
+            for span in earliest.of(self, invocation).iter().filter(|span| self.depth(span) > 0) {
+                stages.push(self, span);
             }
-            effective.extend(invocation.effective_ns(self));
+            effective.extend(earliest.effective_ns());
         }
-        let roots = self.named(roots.into_iter().map(|(name, durations)| (name, false, durations)));
+        let roots = roots.take(self);
         let first = at(bucket[0]);
         Callable {
             hid: first.hid,
@@ -146,21 +242,10 @@ impl Trace {
             },
             roots,
             missing_roots,
-            stages: self.named(stages.into_iter().map(|(name, (device, durs))| (name, device, durs))),
+            stages: stages.take(self),
             effective_mean_ns: mean_ns(&effective),
             invocations: bucket,
         }
-    }
-
-    fn named(&self, durations: impl Iterator<Item = (NameId, bool, Vec<i64>)>) -> Vec<Named> {
-        let mut named: Vec<Named> = durations
-            .filter_map(|(name, device, mut durations)| {
-                let stats = Stats::of(&mut durations)?;
-                Some(Named { name: self.names[name.0 as usize].text.clone(), device, stats })
-            })
-            .collect();
-        named.sort_by(|a, b| b.stats.n.cmp(&a.stats.n).then_with(|| a.name.cmp(&b.name)));
-        named
     }
 
     /// What the root would be called, by the names of what lies below it.

@@ -52,7 +52,7 @@ impl Trace {
         let mut by_name: FxHashMap<NameId, Vec<i64>> = FxHashMap::default();
         let mut spans: Vec<&Span> = Vec::new();
         for span in self.spans().iter().filter(|span| self.name(span).family == Family::External) {
-            by_name.entry(span.name).or_default().push(span.dur);
+            by_name.entry(self.name_id(span)).or_default().push(span.dur);
             spans.push(span);
         }
         let mut producers: FxHashMap<Option<&str>, Producer> = FxHashMap::default();
@@ -86,24 +86,31 @@ impl Trace {
 
     /// The places of all spans; the first stands for nothing and holds the top ones, all in the order of time.
     fn nest(&self, mut spans: Vec<&Span>) -> Vec<Place> {
-        spans.sort_by_key(|span| (span.thread, span.ts, Reverse(span.end()), span.depth));
+        spans.sort_by_key(|span| (self.thread(span), span.ts, Reverse(span.end()), self.depth(span)));
         let top = Place { name: NameId(0), level: 0, children: Vec::new(), durations: Vec::new() };
         let mut places = vec![top];
         let mut known: FxHashMap<(usize, NameId), usize> = FxHashMap::default();
         let mut open: Vec<(&Span, usize)> = Vec::new();
         let mut thread: Option<ThreadId> = None;
         for span in spans {
-            if thread.replace(span.thread) != Some(span.thread) {
+            if thread.replace(self.thread(span)) != Some(self.thread(span)) {
                 open.clear();
             }
             open.retain(|(outer, _)| outer.end() > span.ts || outer.ts == span.ts);
             let around = |(outer, place): &&(&Span, usize)| {
-                outer.end() >= span.end() && outer.depth < span.depth && places[*place].level < LEVELS_MAX
+                outer.end() >= span.end()
+                    && self.depth(outer) < self.depth(span)
+                    && places[*place].level < LEVELS_MAX
             };
             let parent = open.iter().rev().find(around).map_or(0, |&(_, place)| place);
             let level = places[parent].level + 1;
-            let place = *known.entry((parent, span.name)).or_insert_with(|| {
-                places.push(Place { name: span.name, level, children: Vec::new(), durations: Vec::new() });
+            let place = *known.entry((parent, self.name_id(span))).or_insert_with(|| {
+                places.push(Place {
+                    name: self.name_id(span),
+                    level,
+                    children: Vec::new(),
+                    durations: Vec::new(),
+                });
                 let place = places.len() - 1;
                 places[parent].children.push(place);
                 place

@@ -250,7 +250,7 @@ impl Trace {
         for invocation in self.invocations() {
             if let Some(root) = invocation.root_span(self).filter(|root| !self.is_device(root)) {
                 // At the same moment ends (-1) sort before starts: touching roots share a lane.
-                edges.entry(root.thread).or_default().extend([(root.ts, 1), (root.end(), -1)]);
+                edges.entry(self.thread(root)).or_default().extend([(root.ts, 1), (root.end(), -1)]);
             }
         }
         let lanes = edges.into_values().map(|mut edges| {

@@ -7,8 +7,8 @@
 //! the host span before them, since a run emits them after its host stages.
 
 use crate::build::Trace;
-use crate::span::Span;
-use crate::vocabulary::Stage;
+use crate::span::{GroupId, Span, SpanKind};
+use crate::vocabulary::{Family, Stage};
 use std::ops::Range;
 
 /// What an invocation is.
@@ -67,7 +67,7 @@ impl Invocation {
         let mut held: Vec<&Span> = Vec::with_capacity(self.len as usize);
         let mut slots = rustc_hash::FxHashMap::default();
         for span in trace.spans_of(self) {
-            let slot = *slots.entry(span.name).or_insert(held.len());
+            let slot = *slots.entry(trace.name_id(span)).or_insert(held.len());
             match held.get_mut(slot) {
                 None => held.push(span),
                 Some(earliest) if span.ts < earliest.ts => *earliest = span,
@@ -80,37 +80,72 @@ impl Invocation {
     /// The window of orchestrator and schedulers together, in ns: they run side by side, so it reaches from
     /// the first start to the last end. `None` if the log has neither.
     pub fn effective_ns(&self, trace: &Trace) -> Option<i64> {
-        let orch = self.stage(trace, Stage::Orch);
-        let sched = self.stage(trace, Stage::Sched);
-        let start = orch.iter().chain(&sched).map(|span| span.ts).min()?;
-        let end = orch.iter().chain(&sched).map(|span| span.end()).max()?;
-        Some(end.saturating_sub(start))
+        effective_ns(self.stage(trace, Stage::Orch), self.stage(trace, Stage::Sched))
     }
+}
+
+/// From the first start to the last end of whichever of the two there is.
+pub(crate) fn effective_ns(orch: Option<&Span>, sched: Option<&Span>) -> Option<i64> {
+    let windows = || orch.into_iter().chain(sched);
+    let start = windows().map(|span| span.ts).min()?;
+    let end = windows().map(Span::end).max()?;
+    Some(end.saturating_sub(start))
 }
 
 /// Groups the spans of `trace`: the invocations, and the span indices that their ranges refer to.
 pub(crate) fn group(trace: &Trace) -> (Vec<Invocation>, Vec<u32>) {
     let spans = &trace.spans;
-    let key = |index: u32| {
-        let span = &spans[index as usize];
-        let life = trace.life_index(span);
-        (trace.lives()[life as usize].pid, life, span.inv)
+    let in_none = |kind: &SpanKind| {
+        let family = trace.names[kind.name.0 as usize].family;
+        matches!(family, Family::Scheduler | Family::External)
     };
-    let mut grouped: Vec<u32> =
-        (0..spans.len() as u32).filter(|&index| trace.is_grouped(&spans[index as usize])).collect();
-    // Stable, so that log order holds within a group; and quick, since logs are nearly in this order.
-    grouped.sort_by_key(|&index| key(index));
+    let grouped_kinds: Vec<bool> = trace.kinds.iter().map(|kind| !in_none(kind)).collect();
+    let is_grouped = |span: &&Span| grouped_kinds[span.kind.0 as usize];
+    let mut lens = vec![0_u32; trace.groups.len()];
+    spans.iter().filter(is_grouped).for_each(|span| lens[span.group.0 as usize] += 1);
 
-    let mut invocations = Vec::new();
+    // By pid, life and inv. The groups of a life come nearly in the order of their inv.
+    let mut by_life: Vec<Vec<GroupId>> = vec![Vec::new(); trace.lives().len()];
+    for id in (0..trace.groups.len() as u32).map(GroupId).filter(|id| lens[id.0 as usize] > 0) {
+        by_life[trace.groups.of(id).life as usize].push(id);
+    }
+    let mut lives: Vec<u32> = (0..by_life.len() as u32).collect();
+    lives.sort_by_key(|&life| trace.lives()[life as usize].pid);
+    let mut order: Vec<GroupId> = Vec::new();
+    for life in lives {
+        let of = &mut by_life[life as usize];
+        of.sort_by_key(|&id| trace.groups.of(id).inv);
+        order.append(of);
+    }
+
+    // Within a group log order holds.
+    let mut ends = vec![0_u32; trace.groups.len()];
+    let mut total = 0;
+    for id in &order {
+        ends[id.0 as usize] = total;
+        total += lens[id.0 as usize];
+    }
+    let mut grouped = vec![0_u32; total as usize];
+    for (index, span) in spans.iter().enumerate().filter(|(_, span)| is_grouped(span)) {
+        let end = &mut ends[span.group.0 as usize];
+        grouped[*end as usize] = index as u32;
+        *end += 1;
+    }
+
+    let mut invocations = Vec::with_capacity(order.len());
     let mut first = 0;
-    while first < grouped.len() {
-        let of = key(grouped[first]);
-        let len = grouped[first..].iter().take_while(|&&index| key(index) == of).count();
+    for id in order {
+        let len = lens[id.0 as usize] as usize;
         let group = &mut grouped[first..first + len];
-        let mut at = first;
-        for part in split(trace, group) {
-            invocations.push(describe(trace, &grouped[at..at + part], at));
-            at += part;
+        let roots = group.iter().filter(|&&index| trace.depth(&spans[index as usize]) == 0).count();
+        if roots < 2 {
+            invocations.push(describe(trace, group, first));
+        } else {
+            let mut at = first;
+            for part in split(trace, group) {
+                invocations.push(describe(trace, &grouped[at..at + part], at));
+                at += part;
+            }
         }
         first += len;
     }
@@ -121,7 +156,8 @@ pub(crate) fn group(trace: &Trace) -> (Vec<Invocation>, Vec<u32>) {
 /// order of the invocations and in log order within, and returns the lengths.
 fn split(trace: &Trace, group: &mut [u32]) -> Vec<usize> {
     let span = |index: u32| &trace.spans[index as usize];
-    let windows = root_windows(group.iter().map(|&index| span(index)).filter(|span| span.depth == 0));
+    let roots = group.iter().map(|&index| span(index)).filter(|span| trace.depth(span) == 0);
+    let windows = root_windows(roots);
     if windows.len() < 2 {
         return vec![group.len()];
     }
@@ -139,7 +175,7 @@ fn split(trace: &Trace, group: &mut [u32]) -> Vec<usize> {
         .iter()
         .map(|&index| {
             let span = span(index);
-            match (trace.is_device(span), span.mono_ns()) {
+            match (trace.is_device(span), trace.mono_ns(index)) {
                 (false, _) => Some(part_at(span.ts)),
                 (true, Some(made)) => Some(part_at(made)).filter(|part| part % 2 == 1),
                 (true, None) => None,
@@ -183,7 +219,7 @@ fn describe(trace: &Trace, indices: &[u32], first: usize) -> Invocation {
         let name = trace.name(span(index));
         run |= name.stage.is_some();
         prewarm |= name.prewarm;
-        if span(index).depth > 0 {
+        if trace.depth(span(index)) > 0 {
             continue;
         }
         // A run's own root goes before any other depth-0 span of its invocation.
@@ -196,8 +232,8 @@ fn describe(trace: &Trace, indices: &[u32], first: usize) -> Invocation {
     let leader = span(root.unwrap_or(indices[0]));
     Invocation {
         life: trace.life_index(leader),
-        inv: leader.inv,
-        hid: leader.hid,
+        inv: trace.inv(leader),
+        hid: trace.hid(leader),
         kind: match (run, prewarm) {
             (true, _) => Kind::Run,
             (false, true) => Kind::Prewarm,

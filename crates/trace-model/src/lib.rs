@@ -27,8 +27,10 @@
 mod alignment;
 mod build;
 mod callable;
+mod digest;
 mod external;
 mod facts;
+mod group;
 mod hosts;
 mod intern;
 mod invocation;
@@ -44,6 +46,7 @@ mod warnings;
 pub use alignment::{Alignment, DeviceClock, Moment, Placed};
 pub use build::{Admission, Anchor, Counts, Drops, Life, Trace, TraceBuilder};
 pub use callable::{Callable, Label, Named, decode_tie};
+pub use digest::{Batch, Keep, Lexicon, Plain};
 pub use external::{ExternalName, Producer};
 pub use facts::{Facts, NAMES_MAX, SLOTS_MAX};
 pub use hosts::Host;

@@ -3,9 +3,32 @@
 use crate::vocabulary::{self, Family, Stage};
 use simpler_record_format::{is_truncated_field, percent_decode};
 
-/// A thread of one process life; index into the trace's threads.
+/// A thread of one process life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ThreadId(pub(crate) u32);
+pub struct ThreadId {
+    /// Index into the trace's lives.
+    pub life: u32,
+    /// The kernel's id of the thread.
+    pub tid: u64,
+}
+
+/// What spans of one kind share; there are as many as there are threads, callables and names that go together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SpanKind {
+    pub(crate) pid: u64,
+    pub(crate) tid: u64,
+    pub(crate) hid: u64,
+    pub(crate) depth: u32,
+    pub(crate) name: NameId,
+}
+
+/// A distinct kind; index into the trace's kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct KindId(pub(crate) u32);
+
+/// The records of one (life, inv); index into the trace's groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct GroupId(pub(crate) u32);
 
 /// A distinct span name; index into the trace's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,37 +41,28 @@ pub(crate) struct AttrsId(pub(crate) u32);
 /// Says that a record stood without an envelope; no envelope can carry it.
 pub(crate) const NO_ENVELOPE: i64 = i64::MIN;
 
-/// One complete `[STRACE]` record.
+/// One complete `[STRACE]` record. A log of gigabytes holds millions, so what many have in common stands once in the
+/// trace: ask [`Trace::inv`](crate::Trace::inv) and its siblings.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
-    /// The invocation number as logged: unique at best within one process life.
-    pub inv: u64,
-    /// The callable's identity.
-    pub hid: u64,
     /// Start in ns: `CLOCK_MONOTONIC` for host spans, an offset on the invocation's own origin for device
     /// spans.
     pub ts: i64,
     /// Duration in ns. 0 is a measured value.
     pub dur: i64,
-    pub(crate) mono_ns: i64,
-    /// The emitting thread.
-    pub thread: ThreadId,
-    /// The name.
-    pub name: NameId,
+    pub(crate) kind: KindId,
     pub(crate) attrs: AttrsId,
-    /// Nesting depth, 0 for a root.
-    pub depth: u32,
+    pub(crate) group: GroupId,
+    /// When the record was made, as the trace can tell.
+    pub(crate) lag: u32,
 }
+
+const _: () = assert!(size_of::<Span>() == 32, "the memory that a large log takes");
 
 impl Span {
     /// The end in ns; a sum beyond the clock's range stays at its limit.
     pub fn end(&self) -> i64 {
         self.ts.saturating_add(self.dur)
-    }
-
-    /// When the record was made, by its envelope; `None` if it stood without one.
-    pub fn mono_ns(&self) -> Option<i64> {
-        (self.mono_ns != NO_ENVELOPE).then_some(self.mono_ns)
     }
 }
 

@@ -16,17 +16,13 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// The statistics of `values`, which it sorts; `None` if there are none.
+    /// The statistics of `values`, which it puts in another order; `None` if there are none.
     pub fn of(values: &mut [i64]) -> Option<Stats> {
         let mean_ns = mean_ns(values)?;
+        let min_ns = values.iter().copied().min()?;
+        let max_ns = values.iter().copied().max()?;
         let median_ns = median_ns(values)?;
-        Some(Stats {
-            n: values.len(),
-            mean_ns,
-            median_ns,
-            min_ns: values[0],
-            max_ns: values[values.len() - 1],
-        })
+        Some(Stats { n: values.len(), mean_ns, median_ns, min_ns, max_ns })
     }
 }
 
@@ -37,15 +33,19 @@ pub fn mean_ns(values: &[i64]) -> Option<i64> {
     i64::try_from(sum / n).ok()
 }
 
-/// The median of `values`, which it sorts, or `None` of nothing.
+/// The median of `values`, which it puts in another order, or `None` of nothing.
 pub fn median_ns(values: &mut [i64]) -> Option<f64> {
-    values.sort_unstable();
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(values[middle] as f64),
-        _ => Some((i128::from(values[middle - 1]) + i128::from(values[middle])) as f64 / 2.0),
+    let (n, middle) = (values.len(), values.len() / 2);
+    if n == 0 {
+        return None;
     }
+    let (below, upper, _) = values.select_nth_unstable(middle);
+    let upper = *upper;
+    if n % 2 == 1 {
+        return Some(upper as f64);
+    }
+    let lower = below.iter().copied().max()?;
+    Some((i128::from(lower) + i128::from(upper)) as f64 / 2.0)
 }
 
 #[cfg(test)]

@@ -23,14 +23,14 @@ pub fn parents(trace: &Trace, spans: &[&Span]) -> Vec<Option<usize>> {
     let mut by_depth: FxHashMap<u32, Vec<usize>> = FxHashMap::default();
     let mut by_name: FxHashMap<(u32, &str), Vec<usize>> = FxHashMap::default();
     for (at, span) in spans.iter().enumerate() {
-        by_depth.entry(span.depth).or_default().push(at);
-        by_name.entry((span.depth, &trace.name(span).text)).or_default().push(at);
+        by_depth.entry(trace.depth(span)).or_default().push(at);
+        by_name.entry((trace.depth(span), &trace.name(span).text)).or_default().push(at);
     }
     spans
         .iter()
         .enumerate()
         .map(|(at, span)| {
-            let above = span.depth.checked_sub(1)?;
+            let above = trace.depth(span).checked_sub(1)?;
             for prefix in dotted_prefixes(&trace.name(span).text) {
                 if let Some(named) = by_name.get(&(above, prefix)) {
                     // A host span is emitted when it ends, after its children; a device span before them.
@@ -122,13 +122,13 @@ impl Trace {
             for (span, parent) in spans.iter().zip(parents(self, &spans)) {
                 let device = self.is_device(span);
                 let start = if device { span.ts } else { span.ts.saturating_sub(origin) };
-                let orphan = parent.is_none() && span.depth > 0;
+                let orphan = parent.is_none() && self.depth(span) > 0;
                 let parent = match parent {
-                    Some(at) => Some(spans[at].name),
+                    Some(at) => Some(self.name_id(spans[at])),
                     None if orphan => self.nearest_ancestor(span, &by_text, root),
                     None => None,
                 };
-                let entry = entries.entry(span.name).or_default();
+                let entry = entries.entry(self.name_id(span)).or_default();
                 if spans.len() >= entry.names {
                     let durations = std::mem::take(&mut entry.durations);
                     *entry = Entry { names: spans.len(), parent, orphan, device, start, durations };
@@ -149,9 +149,9 @@ impl Trace {
     ) -> Option<NameId> {
         dotted_prefixes(&self.name(orphan).text)
             .filter_map(|prefix| by_text.get(prefix).copied())
-            .find(|other| other.depth < orphan.depth)
+            .find(|other| self.depth(other) < self.depth(orphan))
             .or(root)
-            .map(|other| other.name)
+            .map(|other| self.name_id(other))
     }
 
     fn assemble(&self, entries: FxHashMap<NameId, Entry>) -> Vec<Node> {

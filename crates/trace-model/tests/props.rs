@@ -45,7 +45,7 @@ proptest! {
         for invocation in trace.invocations() {
             let life = trace.life_of(invocation);
             for span in trace.spans_of(invocation) {
-                prop_assert_eq!((trace.life(span).pid, span.inv), (life.pid, invocation.inv));
+                prop_assert_eq!((trace.life(span).pid, trace.inv(span)), (life.pid, invocation.inv));
             }
         }
     }

@@ -168,7 +168,7 @@ pub(super) fn place<'a>(
         let name = format!("{units}{of}, placed to {bound}");
         picture.processes.push(Process { pid, name, beside: chip });
         for (name, mut items) in tracks.into_values() {
-            items.sort_by_key(|item| (item.start, Reverse(item.end), item.what.depth()));
+            items.sort_by_key(|item| (item.start, Reverse(item.end), item.what.depth(trace)));
             picture.draw(pid, None, &name, items);
         }
     }

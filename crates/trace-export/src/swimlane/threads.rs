@@ -46,7 +46,7 @@ pub(super) fn place<'a>(trace: &'a Trace, picture: &mut Picture<'a>) {
         }
     }
     // Stable: of equal ones, the first in the log is the outer one.
-    spans.sort_by_key(|Host { span, .. }| (thread(span), span.ts, Reverse(span.end()), span.depth));
+    spans.sort_by_key(|Host { span, .. }| (thread(span), span.ts, Reverse(span.end()), trace.depth(span)));
 
     for spans in spans.chunk_by(|a, b| thread(a.span) == thread(b.span)) {
         let (pid, tid) = thread(spans[0].span);
@@ -87,7 +87,7 @@ fn nest(spans: &[Host<'_>]) -> bool {
 
 /// A thread's own spans by slot, if some of them overlap and their slots tell those apart.
 fn slots<'a>(trace: &Trace, own: &[Host<'a>]) -> Option<BTreeMap<i64, Vec<Host<'a>>>> {
-    if !overlap(own) {
+    if !overlap(trace, own) {
         return None;
     }
     let mut slots: BTreeMap<i64, Vec<Host<'a>>> = BTreeMap::new();
@@ -100,12 +100,12 @@ fn slots<'a>(trace: &Trace, own: &[Host<'a>]) -> Option<BTreeMap<i64, Vec<Host<'
         slots.entry(trace.attributes(says).integer("slot_id")?).or_default().push(*host);
     }
     // One slot alone still overlaps.
-    (!slots.values().any(|spans| overlap(spans))).then_some(slots)
+    (!slots.values().any(|spans| overlap(trace, spans))).then_some(slots)
 }
 
 /// Whether two spans of depth 0 do. They come in the order of their starts; touching ends do not overlap.
-fn overlap(spans: &[Host<'_>]) -> bool {
-    let mut roots = spans.iter().map(|host| host.span).filter(|span| span.depth == 0);
+fn overlap(trace: &Trace, spans: &[Host<'_>]) -> bool {
+    let mut roots = spans.iter().map(|host| host.span).filter(|span| trace.depth(span) == 0);
     let Some(first) = roots.next() else { return false };
     let mut end = first.end();
     roots.any(|root| {

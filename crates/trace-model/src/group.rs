@@ -1,0 +1,299 @@
+//! The spans as they come, each with those of its (life, inv): that tells at once whether a record was there before.
+//!
+//! Records of one invocation stand close together in a log, so a repeated one is looked for among the few that its
+//! group has, from the last one back, and only where a filter of 64 bits does not rule it out. A group that grows
+//! beyond any invocation's size (spans outside of any run share an inv) is asked by fingerprint instead, so the time
+//! for each record is bounded.
+
+use crate::digest::Digest;
+use crate::span::{AttrsId, GroupId, KindId, NO_ENVELOPE, Span, SpanKind};
+use hashbrown::{DefaultHashBuilder, HashTable};
+use rustc_hash::FxHashMap;
+use std::hash::BuildHasher;
+
+/// Up to how many spans a group is looked through one by one.
+const LOOKED_THROUGH_MAX: u32 = 64;
+
+/// No span.
+const NONE: u32 = u32::MAX;
+
+/// The lag of a span without an envelope.
+const NO_LAG: u32 = 0;
+
+/// The lag of a span whose record was made long after it, or before.
+const FAR_LAG: u32 = u32::MAX;
+
+/// Lags below this are those of records that were made before the time that they are counted from.
+const LAG_ORIGIN: i64 = 1 << 20;
+
+/// Which life of each process id is the current one.
+#[derive(Default)]
+pub(crate) struct Current {
+    lives: FxHashMap<u64, u32>,
+    changes: u64,
+}
+
+impl Current {
+    /// An epoch before all.
+    pub(crate) const NEVER: u64 = u64::MAX;
+
+    /// Another one whenever something has changed.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.changes
+    }
+
+    pub(crate) fn get(&self, pid: &u64) -> Option<&u32> {
+        self.lives.get(pid)
+    }
+
+    pub(crate) fn insert(&mut self, pid: u64, life: u32) {
+        if self.lives.insert(pid, life) != Some(life) {
+            self.changes += 1;
+        }
+    }
+}
+
+/// One (life, inv).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    pub(crate) inv: u64,
+    pub(crate) life: u32,
+    /// The envelope's time of its first record; device spans' are counted from it.
+    made_ns: i64,
+}
+
+/// All groups of a whole trace.
+#[derive(Default)]
+pub(crate) struct Grouped {
+    groups: Vec<Group>,
+    /// By span, the times that no lag can tell.
+    far: FxHashMap<u32, i64>,
+}
+
+impl Grouped {
+    pub(crate) fn of(&self, id: GroupId) -> &Group {
+        &self.groups[id.0 as usize]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// When the record of a span was made.
+    pub(crate) fn made(&self, index: u32, span: &Span, device: bool) -> Option<i64> {
+        match span.lag {
+            NO_LAG => None,
+            FAR_LAG => self.far.get(&index).copied(),
+            lag => {
+                Some(origin(self.of(span.group), span.ts, span.dur, device).saturating_add(i64::from(lag)))
+            }
+        }
+    }
+}
+
+/// From where the lag of a record counts.
+fn origin(group: &Group, ts: i64, dur: i64, device: bool) -> i64 {
+    let reference = if device { group.made_ns } else { ts.saturating_add(dur) };
+    reference.saturating_sub(LAG_ORIGIN)
+}
+
+/// What tells a group's members apart while they come.
+#[derive(Clone, Copy)]
+struct Members {
+    filter: u64,
+    last: u32,
+    len: u32,
+}
+
+/// The spans so far.
+#[derive(Default)]
+pub(crate) struct Groups {
+    spans: Vec<Span>,
+    /// By span, the one before it in its group.
+    before: Vec<u32>,
+    grouped: Grouped,
+    members: Vec<Members>,
+    ids: HashTable<GroupId>,
+    hash: DefaultHashBuilder,
+    /// By life, its group that a record was last added to.
+    recent: Vec<Option<GroupId>>,
+    /// Fingerprints of the spans of large groups. 64 bits stand for each; among ten million the chance that two
+    /// different ones share theirs is below one in a hundred thousand.
+    seen: HashTable<u64>,
+}
+
+impl Groups {
+    /// Adds a span unless an equal record came before.
+    #[expect(clippy::too_many_arguments, reason = "the builder's own columns")]
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        life: u32,
+        record: &Digest,
+        kind: KindId,
+        attrs: AttrsId,
+        device: bool,
+        kinds: &[SpanKind],
+        devices: &[bool],
+    ) -> bool {
+        let id = self.group(life, record);
+        let Members { filter, last, len } = self.members[id.0 as usize];
+        let bit = 1 << (mix(record.ts as u64 ^ (record.dur as u64).rotate_left(32)) >> 58);
+        // A device span without an envelope carries nothing that tells its time from another's.
+        let comparable = record.mono_ns != NO_ENVELOPE || !device;
+        if comparable {
+            let known = match len {
+                0..LOOKED_THROUGH_MAX => filter & bit != 0 && self.holds(last, record, kind, kinds, devices),
+                _ => {
+                    if len == LOOKED_THROUGH_MAX {
+                        self.note_all(last, id, kinds, devices);
+                    }
+                    !self.note(fingerprint(
+                        id,
+                        record.mono_ns,
+                        record.ts,
+                        record.dur,
+                        &kinds[kind.0 as usize],
+                    ))
+                }
+            };
+            if known {
+                // Nothing has changed, but a note of all members is made once.
+                if len == LOOKED_THROUGH_MAX {
+                    self.members[id.0 as usize].len += 1;
+                }
+                return false;
+            }
+        }
+        let index = self.spans.len() as u32;
+        let lag = match record.mono_ns {
+            NO_ENVELOPE => NO_LAG,
+            made => {
+                let from = origin(self.grouped.of(id), record.ts, record.dur, device);
+                match u32::try_from(i128::from(made) - i128::from(from)) {
+                    Ok(lag) if lag != NO_LAG && lag != FAR_LAG => lag,
+                    _ => {
+                        self.grouped.far.insert(index, made);
+                        FAR_LAG
+                    }
+                }
+            }
+        };
+        self.spans.push(Span { ts: record.ts, dur: record.dur, kind, attrs, group: id, lag });
+        self.before.push(last);
+        let len = if comparable || len != LOOKED_THROUGH_MAX { len.saturating_add(1) } else { len };
+        self.members[id.0 as usize] = Members { filter: filter | bit, last: index, len };
+        true
+    }
+
+    /// The spans in log order, and their groups.
+    pub(crate) fn finish(self) -> (Vec<Span>, Grouped) {
+        (self.spans, self.grouped)
+    }
+
+    #[inline]
+    fn group(&mut self, life: u32, record: &Digest) -> GroupId {
+        let slot = life as usize;
+        if self.recent.len() <= slot {
+            self.recent.resize(slot + 1, None);
+        }
+        if let Some(id) = self.recent[slot]
+            && self.grouped.of(id).inv == record.inv
+        {
+            return id;
+        }
+        let (groups, hasher) = (&mut self.grouped.groups, &self.hash);
+        let hashed = hasher.hash_one((life, record.inv));
+        let same = |id: &GroupId| {
+            let group = &groups[id.0 as usize];
+            (group.life, group.inv) == (life, record.inv)
+        };
+        let id = match self.ids.find(hashed, same) {
+            Some(&id) => id,
+            None => {
+                let id = GroupId(groups.len() as u32);
+                let made_ns = if record.mono_ns == NO_ENVELOPE { 0 } else { record.mono_ns };
+                groups.push(Group { inv: record.inv, life, made_ns });
+                self.members.push(Members { filter: 0, last: NONE, len: 0 });
+                self.ids.insert_unique(hashed, id, |id| {
+                    let group = &groups[id.0 as usize];
+                    hasher.hash_one((group.life, group.inv))
+                });
+                id
+            }
+        };
+        self.recent[slot] = Some(id);
+        id
+    }
+
+    /// Whether a group holds an equal record, from its last one back.
+    #[cold]
+    fn holds(&self, last: u32, record: &Digest, kind: KindId, kinds: &[SpanKind], devices: &[bool]) -> bool {
+        let mut at = last;
+        while at != NONE {
+            let span = &self.spans[at as usize];
+            if (span.ts, span.dur) == (record.ts, record.dur) {
+                let device = devices[span.attrs.0 as usize];
+                let made = self.grouped.made(at, span, device);
+                let (a, b) = (&kinds[span.kind.0 as usize], &kinds[kind.0 as usize]);
+                let same = (a.tid, a.depth, a.name) == (b.tid, b.depth, b.name)
+                    && made.unwrap_or(NO_ENVELOPE) == record.mono_ns;
+                if same && (made.is_some() || !device) {
+                    return true;
+                }
+            }
+            at = self.before[at as usize];
+        }
+        false
+    }
+
+    /// Notes the fingerprints of all of a group's spans.
+    #[cold]
+    fn note_all(&mut self, last: u32, id: GroupId, kinds: &[SpanKind], devices: &[bool]) {
+        let mut at = last;
+        while at != NONE {
+            let span = self.spans[at as usize];
+            let device = devices[span.attrs.0 as usize];
+            let made = self.grouped.made(at, &span, device);
+            if made.is_some() || !device {
+                let kind = &kinds[span.kind.0 as usize];
+                self.note(fingerprint(id, made.unwrap_or(NO_ENVELOPE), span.ts, span.dur, kind));
+            }
+            at = self.before[at as usize];
+        }
+    }
+
+    /// Notes a fingerprint; false if it was there.
+    fn note(&mut self, print: u64) -> bool {
+        if self.seen.find(print, |&held| held == print).is_some() {
+            return false;
+        }
+        self.seen.insert_unique(print, print, |&held| held);
+        true
+    }
+}
+
+/// A number in which each bit of the word has its say at the top.
+fn mix(word: u64) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    (word ^ (word >> 32)).wrapping_mul(ODD)
+}
+
+/// What tells a record from every other that is not equal: 64 bits by folded 64 × 64 → 128 multiplication.
+fn fingerprint(group: GroupId, made_ns: i64, ts: i64, dur: i64, kind: &SpanKind) -> u64 {
+    const ODD: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03];
+    let words = [
+        made_ns as u64,
+        u64::from(group.0),
+        kind.tid,
+        u64::from(kind.depth),
+        u64::from(kind.name.0),
+        ts as u64,
+        dur as u64,
+        ODD[0],
+    ];
+    words.into_iter().fold(ODD[1], |print, word| {
+        let product = u128::from(print ^ word) * u128::from(ODD[0]);
+        (product as u64 ^ (product >> 64) as u64).wrapping_add(ODD[1])
+    })
+}
