@@ -56,6 +56,7 @@ mod escape;
 pub mod frame;
 mod line;
 mod number;
+mod plain;
 
 pub use decode::{
     Fault, Field, Input, Malformed, RawEnvelope, RawHostIdentity, RawSpan, RecordEnd, SPAN_WINDOW_BYTES,
@@ -68,6 +69,7 @@ pub use encode::{
 };
 pub use escape::{PercentDecode, is_truncated_field, percent_decode};
 pub use number::{DECIMAL_DIGITS_MAX, decimal_digits, parse_decimal, parse_hex, parse_i63, write_decimal};
+pub use plain::{PlainSpan, parse_plain};
 
 /// The longest record, its newline included: the least `PIPE_BUF` that POSIX allows, so that a record is
 /// one atomic write to a pipe which forked processes share.

@@ -18,10 +18,12 @@
 //! # Ok::<(), simpler_trace_ingest::Error>(())
 //! ```
 
+mod block;
 mod complaint;
 mod scan;
 mod source;
 
 pub use complaint::{Complaint, Complaints, Reason};
-pub use scan::{Found, Scanner};
-pub use source::{Error, ErrorKind, Reading, Source, read};
+pub use scan::{Found, Scanner, Sink};
+pub use simpler_trace_model::Keep;
+pub use source::{Error, ErrorKind, Options, Reading, Source, read, read_with};

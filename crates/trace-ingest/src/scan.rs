@@ -13,9 +13,9 @@ use memchr::{memchr, memchr2, memmem, memrchr};
 use simpler_record_format::{
     CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, ClockAnchor, DEVICE_ANCHOR_FUNC, DEVICE_ANCHOR_MARKER,
     DROP_REPORT_MARKER, DeviceClockAnchor, DropReport, ENVELOPE_START, HOST_IDENTITY_FUNC,
-    HOST_IDENTITY_MARKER, Input, RECORD_BYTES, RawEnvelope, RawHostIdentity, RawSpan, RecordEnd, SPAN_FUNC,
-    SPAN_MARKER, SPAN_WINDOW_BYTES, SpanParse, parse_clock_anchor, parse_device_anchor, parse_drop_report,
-    parse_envelope, parse_host_identity, parse_span,
+    HOST_IDENTITY_MARKER, Input, PlainSpan, RECORD_BYTES, RawEnvelope, RawHostIdentity, RawSpan, RecordEnd,
+    SPAN_FUNC, SPAN_MARKER, SPAN_WINDOW_BYTES, SpanParse, parse_clock_anchor, parse_device_anchor,
+    parse_drop_report, parse_envelope, parse_host_identity, parse_plain, parse_span,
 };
 
 /// How far an envelope, an anchor or a drop report is looked for: twice the longest record.
@@ -49,6 +49,27 @@ pub enum Found<'a> {
 
 /// Reads one kind of record that needs its own envelope. What else its marker begins is the damage that it names.
 type ParseAnchor = for<'a> fn(&'a [u8]) -> Option<Found<'a>>;
+
+/// Takes what the scanner finds, with its offset in the stream.
+///
+/// Any closure that takes [`Found`] is one.
+pub trait Sink {
+    /// Takes one thing.
+    fn found(&mut self, offset: u64, found: Found<'_>);
+
+    /// Takes a span record that stands alone on its line in the encoder's form; `record` is all of it. Only what is
+    /// taken here is not looked at again: `false` has the record read field by field and found.
+    fn plain(&mut self, offset: u64, plain: &PlainSpan<'_>, record: &[u8]) -> bool {
+        let _ = (offset, plain, record);
+        false
+    }
+}
+
+impl<F: FnMut(u64, Found<'_>)> Sink for F {
+    fn found(&mut self, offset: u64, found: Found<'_>) {
+        self(offset, found);
+    }
+}
 
 /// Finds records in the bytes that it is given block by block.
 #[derive(Debug, Default)]
@@ -94,7 +115,7 @@ impl Scanner {
     }
 
     /// Takes the next block and reports everything that is decided by now, with its offset in the stream.
-    pub fn push(&mut self, block: &[u8], found: &mut impl FnMut(u64, Found<'_>)) {
+    pub fn push(&mut self, block: &[u8], found: &mut impl Sink) {
         self.held.extend_from_slice(block);
         self.scan(false, found);
         let decided = self.cursor.saturating_sub(LOOKBEHIND_BYTES);
@@ -104,35 +125,67 @@ impl Scanner {
     }
 
     /// Says that the stream has ended, and reports the rest.
-    pub fn finish(mut self, found: &mut impl FnMut(u64, Found<'_>)) {
+    pub fn finish(mut self, found: &mut impl Sink) {
         self.scan(true, found);
         let end = self.base + self.held.len() as u64;
         self.line.finish(end, found);
     }
 
-    fn scan(&mut self, whole: bool, found: &mut impl FnMut(u64, Found<'_>)) {
+    fn scan(&mut self, whole: bool, found: &mut impl Sink) {
         let Scanner { held, base, cursor, line } = self;
         // Up to its last line end the stream is as good as whole.
         let lines_end = match whole {
             true => held.len(),
             false => memrchr(b'\n', held).map_or(0, |at| at + 1),
         };
-        while let Some(at) = memchr2(b'[', b'\n', &held[*cursor..]).map(|offset| *cursor + offset) {
-            if at >= lines_end && held.len() - at < LOOKAHEAD_BYTES {
-                *cursor = at;
-                return;
-            }
-            let bytes = Bytes { held, base: *base, at };
-            *cursor = match held[at] {
-                b'\n' => {
-                    line.end(bytes, found);
-                    at + 1
-                }
-                _ => at + line.bracket(bytes, found),
-            };
-        }
-        *cursor = held.len();
+        *cursor = scan(held, *base, *cursor, lines_end, line, found);
     }
+}
+
+/// Finds the records of whole lines, which stand at `base` of their stream. What follows them is another matter.
+pub(crate) fn scan_lines(lines: &[u8], base: u64, found: &mut impl Sink) {
+    let mut line = Line::default();
+    scan(lines, base, 0, lines.len(), &mut line, found);
+    line.finish(base + lines.len() as u64, found);
+}
+
+/// Decides all that can be decided of `held` from `cursor` on, if it is whole up to `lines_end`, and says how far that
+/// is.
+fn scan(
+    held: &[u8],
+    base: u64,
+    mut cursor: usize,
+    lines_end: usize,
+    line: &mut Line,
+    found: &mut impl Sink,
+) -> usize {
+    while let Some(at) = memchr2(b'[', b'\n', &held[cursor..]).map(|offset| cursor + offset) {
+        if at >= lines_end && held.len() - at < LOOKAHEAD_BYTES {
+            return at;
+        }
+        let bytes = Bytes { held, base, at };
+        if held[at] == b'\n' {
+            line.end(bytes, found);
+            cursor = at + 1;
+            continue;
+        }
+        cursor = at;
+        // As long as each line is a record, there is nothing to look for.
+        while let Some(len) = plain(held, base, cursor, line, found) {
+            cursor += len;
+        }
+        if cursor == at {
+            cursor += line.bracket(bytes, found);
+        }
+    }
+    held.len()
+}
+
+/// Has a plain span record taken, if one begins here and its line is all of `held`'s, and says how long that is.
+fn plain(held: &[u8], base: u64, at: usize, line: &Line, found: &mut impl Sink) -> Option<usize> {
+    let begins = line.records == 0 && !matches!(held[..at].last(), Some(b'\'' | b'`' | b'"'));
+    let (plain, len) = parse_plain(&held[at..]).filter(|_| begins)?;
+    found.plain(base + at as u64, &plain, &held[at..at + len]).then_some(len)
 }
 
 /// The bytes around a position of interest.
@@ -181,7 +234,7 @@ impl<'a> Bytes<'a> {
 
 impl Line {
     /// What begins at a `[`, and how many bytes of it are decided.
-    fn bracket(&mut self, bytes: Bytes<'_>, found: &mut impl FnMut(u64, Found<'_>)) -> usize {
+    fn bracket(&mut self, bytes: Bytes<'_>, found: &mut impl Sink) -> usize {
         let window = bytes.window();
         if window.starts_with(ENVELOPE_START) {
             return match parse_envelope(window) {
@@ -191,7 +244,7 @@ impl Line {
         }
         if window.starts_with(SPAN_MARKER) {
             if bytes.is_quoted() {
-                found(bytes.offset(), Found::Fault(Reason::Quoted));
+                found.found(bytes.offset(), Found::Fault(Reason::Quoted));
                 return SPAN_MARKER.len();
             }
             let own = self.open.is_none_or(|open| open.state != State::Prose);
@@ -209,11 +262,11 @@ impl Line {
         bytes: Bytes<'_>,
         envelope: RawEnvelope<'_>,
         len: usize,
-        found: &mut impl FnMut(u64, Found<'_>),
+        found: &mut impl Sink,
     ) -> usize {
         let body = bytes.plus(len);
         if bytes.is_quoted() {
-            found(bytes.offset(), Found::Fault(Reason::Quoted));
+            found.found(bytes.offset(), Found::Fault(Reason::Quoted));
             let marker = [&SPAN_MARKER[..], DROP_REPORT_MARKER]
                 .into_iter()
                 .find(|marker| body.window().starts_with(marker));
@@ -246,7 +299,7 @@ impl Line {
         {
             self.settle(State::Done);
             let anchor = parse(bytes.window());
-            found(bytes.offset(), anchor.unwrap_or(Found::Fault(damaged)));
+            found.found(bytes.offset(), anchor.unwrap_or(Found::Fault(damaged)));
             return len + marker.len();
         }
         len
@@ -259,14 +312,14 @@ impl Line {
         bytes: Bytes<'_>,
         envelope: Option<&RawEnvelope<'_>>,
         start: Option<u64>,
-        found: &mut impl FnMut(u64, Found<'_>),
+        found: &mut impl Sink,
     ) -> usize {
         let parsed = parse_span(bytes.span_window(), Input::Whole);
         let (state, decided, result) = match parsed {
             SpanParse::Span(mut span, consumed) => {
                 span.attrs = unwrap_json(span.attrs);
                 if span.end == RecordEnd::Window {
-                    found(bytes.offset(), Found::Fault(Reason::OverlongAttributes));
+                    found.found(bytes.offset(), Found::Fault(Reason::OverlongAttributes));
                 }
                 let mono_ns = envelope.map(|envelope| envelope.mono_ns);
                 (State::Done, consumed, Some(Found::Span(span, mono_ns)))
@@ -292,28 +345,28 @@ impl Line {
             None => self.settle(state),
         }
         if let Some(result) = result {
-            found(bytes.offset(), result);
+            found.found(bytes.offset(), result);
         }
         decided
     }
 
-    fn drop_report(&mut self, bytes: Bytes<'_>, found: &mut impl FnMut(u64, Found<'_>)) -> usize {
+    fn drop_report(&mut self, bytes: Bytes<'_>, found: &mut impl Sink) -> usize {
         if bytes.is_quoted() {
-            found(bytes.offset(), Found::Fault(Reason::Quoted));
+            found.found(bytes.offset(), Found::Fault(Reason::Quoted));
             return DROP_REPORT_MARKER.len();
         }
         self.settle(State::Done);
         match parse_drop_report(bytes.window()) {
             Some(report) => {
                 let total: u128 = report.by_reason.iter().map(|&n| u128::from(n)).sum();
-                found(bytes.offset(), Found::Drops(report));
+                found.found(bytes.offset(), Found::Drops(report));
                 if total != u128::from(report.total) {
-                    found(bytes.offset(), Found::Fault(Reason::InconsistentDropReport));
+                    found.found(bytes.offset(), Found::Fault(Reason::InconsistentDropReport));
                 }
             }
             // A text that only mentions the marker is no damage.
             None if bytes.window()[DROP_REPORT_MARKER.len()..].starts_with(b" v=1 ") => {
-                found(bytes.offset(), Found::Fault(Reason::DamagedDropReport));
+                found.found(bytes.offset(), Found::Fault(Reason::DamagedDropReport));
             }
             None => {}
         }
@@ -332,7 +385,7 @@ impl Line {
     }
 
     /// The newline at `bytes`.
-    fn end(&mut self, bytes: Bytes<'_>, found: &mut impl FnMut(u64, Found<'_>)) {
+    fn end(&mut self, bytes: Bytes<'_>, found: &mut impl Sink) {
         let text = bytes.before();
         let text = text.strip_suffix(b"\r").unwrap_or(text);
         if let Some(open) = self.open
@@ -343,15 +396,15 @@ impl Line {
             let cut = open.state == State::Torn
                 || open.state == State::Prose && record_bytes == RECORD_BYTES as u64;
             if cut {
-                found(open.start, Found::Fault(Reason::TruncatedRecord));
+                found.found(open.start, Found::Fault(Reason::TruncatedRecord));
             }
         }
         self.finish(bytes.offset(), found);
     }
 
-    fn finish(&mut self, offset: u64, found: &mut impl FnMut(u64, Found<'_>)) {
+    fn finish(&mut self, offset: u64, found: &mut impl Sink) {
         if self.records > 1 {
-            found(offset, Found::JoinedLine);
+            found.found(offset, Found::JoinedLine);
         }
         *self = Line::default();
     }

@@ -1,17 +1,26 @@
 //! Where the bytes come from, and the whole way from there to a trace.
+//!
+//! Streams are cut into blocks of whole lines, which threads decode side by side: no record goes on in the next line. A
+//! block's records are delivered in the order of the log, by whichever thread finds that it is their turn, so the
+//! result is the same for any number of threads.
 
-use crate::complaint::{Complaints, Reason};
-use crate::scan::{Found, Scanner};
+use crate::block::{Block, Decoder};
+use crate::complaint::Complaints;
+use crate::scan::Scanner;
 use flate2::read::MultiGzDecoder;
-use simpler_trace_model::{Admission, Trace, TraceBuilder};
+use memchr::{memchr, memrchr};
+use simpler_trace_model::{Keep, Trace, TraceBuilder};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
-/// How much is read at once: enough that the calls cost nothing, little enough to stay in cache.
-const BLOCK_BYTES: usize = 256 * 1024;
+/// How much is read and decoded at once: enough that the calls cost nothing, little enough to stay in cache.
+const BLOCK_BYTES: usize = 128 * 1024;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -103,22 +112,267 @@ impl Reading {
     }
 }
 
+/// How a log is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Which attributes the trace will hold.
+    pub keep: Keep,
+    /// How many threads decode; one for each processor if that is not said. It makes no difference to the result.
+    pub threads: Option<NonZeroUsize>,
+}
+
 /// Reads all sources, in their order, as one log.
 ///
 /// # Errors
 /// If a source cannot be opened, or is a directory without logs. Whatever is wrong inside a source is a
 /// complaint, not an error.
 pub fn read(sources: &[Source]) -> Result<Reading, Error> {
+    read_with(sources, Options::default())
+}
+
+/// As [`read`], with options.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_with(sources: &[Source], options: Options) -> Result<Reading, Error> {
     // All are looked for before the first is read: gigabytes later is too late to say that one is missing.
     let files = sources.iter().map(expand).collect::<Result<Vec<_>, _>>()?;
-    let mut builder = TraceBuilder::new();
-    let mut complaints = Complaints::default();
-    let mut bytes = 0;
-    for file in files.into_iter().flatten() {
-        let name: Arc<str> = file.to_string().into();
-        bytes += ingest(&name, file.open()?, &mut builder, &mut complaints);
+    let inputs: Vec<Input> = files.into_iter().flatten().collect();
+    let bytes_known: u64 = inputs.iter().map(Input::len).sum();
+    let processors = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let threads = options.threads.unwrap_or_else(|| match bytes_known {
+        ..SMALL_BYTES => NonZeroUsize::MIN,
+        _ => processors().min(THREADS_MAX),
+    });
+    let feed = Mutex::new(Feed::new(inputs));
+    let merge =
+        Mutex::new(Merge { builder: TraceBuilder::new(), complaints: Complaints::default(), next: 0 });
+    let waiting = Mutex::new(BTreeMap::new());
+    let work = |number| work(number, options.keep, threads.get(), &feed, &merge, &waiting);
+    thread::scope(|scope| {
+        for number in 1..threads.get() {
+            // A thread that cannot be had is one fewer; this one does it all if need be.
+            let _ = thread::Builder::new().spawn_scoped(scope, move || work(number));
+        }
+        work(0);
+    });
+    let feed = unpoisoned(feed.into_inner());
+    if let Some(error) = feed.error {
+        return Err(error);
     }
-    Ok(Reading { trace: builder.finish(), complaints, bytes })
+    let Merge { builder, complaints, .. } = unpoisoned(merge.into_inner());
+    Ok(Reading { trace: builder.finish(), complaints, bytes: feed.bytes })
+}
+
+/// Inputs of fewer bytes are read by one thread: a second one would only have to be started.
+const SMALL_BYTES: u64 = 4 * 1024 * 1024;
+
+/// More threads than this would wait for each other.
+const THREADS_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
+
+/// How many blocks for each thread may wait for one before them, until who made them waits too.
+const WAITING_PER_THREAD_MAX: usize = 4;
+
+/// What the blocks make, one after the other.
+struct Merge {
+    builder: TraceBuilder,
+    complaints: Complaints,
+    /// The number of the next block.
+    next: u64,
+}
+
+/// A block that may have to wait for its turn.
+struct Ready {
+    block: Block,
+    decoder: usize,
+    source: Arc<str>,
+}
+
+type Waiting = Mutex<BTreeMap<u64, Ready>>;
+
+/// Decodes blocks until there are none, and delivers those whose turn it is.
+fn work(
+    number: usize,
+    keep: Keep,
+    threads: usize,
+    feed: &Mutex<Feed>,
+    merge: &Mutex<Merge>,
+    waiting: &Waiting,
+) {
+    let mut decoder = Decoder::new(keep);
+    let mut text = Vec::new();
+    let mut spare = Vec::new();
+    loop {
+        let mut block = spare.pop().unwrap_or_default();
+        let Some(next) = unpoisoned(feed.lock()).next(&mut text, &mut decoder, &mut block) else { break };
+        if next.is_lines {
+            decoder.lines(&mut block, &text);
+        }
+        if let Some(offset) = next.unreadable_at {
+            block.unreadable(offset);
+        }
+        let many = {
+            let mut waiting = unpoisoned(waiting.lock());
+            waiting.insert(next.number, Ready { block, decoder: number, source: next.source });
+            waiting.len() > threads * WAITING_PER_THREAD_MAX
+        };
+        let turn = if many { Some(unpoisoned(merge.lock())) } else { merge.try_lock().ok() };
+        if let Some(mut merge) = turn {
+            merge.deliver(waiting, &mut spare);
+        }
+    }
+    // Whoever is last finds all that others have left.
+    unpoisoned(merge.lock()).deliver(waiting, &mut spare);
+}
+
+impl Merge {
+    /// Delivers the blocks whose turn it is.
+    fn deliver(&mut self, waiting: &Waiting, spare: &mut Vec<Block>) {
+        loop {
+            let Some(ready) = unpoisoned(waiting.lock()).remove(&self.next) else { return };
+            let Ready { block, decoder, source } = ready;
+            block.deliver(decoder, &source, &mut self.builder, &mut self.complaints);
+            self.next += 1;
+            if spare.len() < WAITING_PER_THREAD_MAX {
+                spare.push(block);
+            }
+        }
+    }
+}
+
+/// A panic of another thread is passed on when that is joined; until then its state is as good as any.
+fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
+    result.unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The streams, cut into blocks of whole lines.
+struct Feed {
+    inputs: std::vec::IntoIter<Input>,
+    open: Option<Open>,
+    /// Blocks so far.
+    blocks: u64,
+    /// Bytes of all streams so far.
+    bytes: u64,
+    error: Option<Error>,
+}
+
+/// The stream that is being read.
+struct Open {
+    source: Arc<str>,
+    stream: Stream,
+    /// Where `held` begins.
+    offset: u64,
+    /// What was read but is in no block yet.
+    held: Vec<u8>,
+    /// Reads a line that is too long to be held.
+    long: Option<Scanner>,
+    ended: Option<Ended>,
+}
+
+/// How a stream ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Whole,
+    Unreadable,
+}
+
+/// What the next block is.
+struct Next {
+    number: u64,
+    source: Arc<str>,
+    /// Whether there are lines to be decoded; if not, the block is.
+    is_lines: bool,
+    /// Where the stream could not be read further.
+    unreadable_at: Option<u64>,
+}
+
+impl Feed {
+    fn new(inputs: Vec<Input>) -> Feed {
+        Feed { inputs: inputs.into_iter(), open: None, blocks: 0, bytes: 0, error: None }
+    }
+
+    /// The next block: lines in `text`, or, of a line that goes on and on, decoded into `block`. `None` at the end of
+    /// all streams, or where one cannot be opened.
+    fn next(&mut self, text: &mut Vec<u8>, decoder: &mut Decoder, block: &mut Block) -> Option<Next> {
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => self.open_next()?,
+        };
+        let start = open.offset;
+        block.begin(start);
+        text.clear();
+        text.append(&mut open.held);
+        open.fill(text);
+        let end = start + text.len() as u64;
+        let lines = match open.ended {
+            Some(_) => text.len(),
+            None => memrchr(b'\n', text).map_or(0, |at| at + 1),
+        };
+        let is_lines = open.long.is_none() && lines > 0;
+        if let Some(mut scanner) = open.long.take() {
+            // The rest of the long line, and no more.
+            let line = memchr(b'\n', text).map_or(text.len(), |at| at + 1);
+            decoder.part(block, &mut scanner, &text[..line]);
+            open.held.extend_from_slice(&text[line..]);
+            match text[..line].last() {
+                Some(b'\n') => {}
+                _ if open.ended.is_some() => decoder.rest(block, scanner),
+                _ => open.long = Some(scanner),
+            }
+        } else if is_lines {
+            open.held.extend_from_slice(&text[lines..]);
+            text.truncate(lines);
+        } else if !text.is_empty() {
+            let mut scanner = Scanner::new();
+            decoder.part(block, &mut scanner, text);
+            open.long = Some(scanner);
+        }
+        open.offset = end - open.held.len() as u64;
+        let source = Arc::clone(&open.source);
+        let mut unreadable_at = None;
+        match open.ended {
+            Some(ended) if open.held.is_empty() => {
+                self.bytes += end;
+                unreadable_at = (ended == Ended::Unreadable).then_some(end);
+            }
+            _ => self.open = Some(open),
+        }
+        let number = self.blocks;
+        self.blocks += 1;
+        Some(Next { number, source, is_lines, unreadable_at })
+    }
+
+    /// The next stream; `None` if there is none, or it cannot be opened.
+    fn open_next(&mut self) -> Option<Open> {
+        let input = self.inputs.next().filter(|_| self.error.is_none())?;
+        let source = input.to_string().into();
+        let (stream, ended) = match input.open() {
+            Ok(stream) => match unpack(stream) {
+                Ok(stream) => (stream, None),
+                Err(_) => (Box::new(io::empty()) as Stream, Some(Ended::Unreadable)),
+            },
+            Err(error) => {
+                self.error = Some(error);
+                return None;
+            }
+        };
+        Some(Open { source, stream, offset: 0, held: Vec::new(), long: None, ended })
+    }
+}
+
+impl Open {
+    /// Appends the stream's next bytes, unless it has ended.
+    fn fill(&mut self, text: &mut Vec<u8>) {
+        if self.ended.is_some() {
+            return;
+        }
+        text.reserve(BLOCK_BYTES);
+        match self.stream.by_ref().take(BLOCK_BYTES as u64).read_to_end(text) {
+            Ok(read) if read < BLOCK_BYTES => self.ended = Some(Ended::Whole),
+            Ok(_) => {}
+            Err(_) => self.ended = Some(Ended::Unreadable),
+        }
+    }
 }
 
 /// One stream of bytes.
@@ -136,16 +390,24 @@ impl fmt::Display for Input {
     }
 }
 
-type Stream = Box<dyn Read>;
+type Stream = Box<dyn Read + Send>;
 
 impl Input {
+    /// How many bytes it has as it lies there, as far as can be told; a pipe may have any number.
+    fn len(&self) -> u64 {
+        match self {
+            Input::File(path) => path.metadata().map_or(0, |facts| facts.len()),
+            Input::Stdin => SMALL_BYTES,
+        }
+    }
+
     fn open(&self) -> Result<Stream, Error> {
         match self {
             Input::File(path) => match File::open(path) {
                 Ok(file) => Ok(Box::new(file)),
                 Err(error) => Err(Error::new(path, ErrorKind::Open(error))),
             },
-            Input::Stdin => Ok(Box::new(io::stdin().lock())),
+            Input::Stdin => Ok(Box::new(io::stdin())),
         }
     }
 }
@@ -180,33 +442,6 @@ fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(logs)
 }
 
-/// Reads one stream to its end and returns how many bytes it had, unpacked.
-fn ingest(name: &Arc<str>, stream: Stream, builder: &mut TraceBuilder, complaints: &mut Complaints) -> u64 {
-    let mut scanner = Scanner::new();
-    let mut block = vec![0; BLOCK_BYTES];
-    let mut bytes = 0;
-    let mut take = |offset: u64, found: Found<'_>| admit(builder, complaints, name, offset, found);
-    match unpack(stream) {
-        Ok(mut stream) => loop {
-            match stream.read(&mut block) {
-                Ok(0) => break,
-                Ok(n) => {
-                    bytes += n as u64;
-                    scanner.push(&block[..n], &mut take);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => {
-                    take(bytes, Found::Fault(Reason::Unreadable));
-                    break;
-                }
-            }
-        },
-        Err(_) => take(0, Found::Fault(Reason::Unreadable)),
-    }
-    scanner.finish(&mut take);
-    bytes
-}
-
 /// The plain bytes of a stream that may be packed, told by its first bytes and not by its name.
 fn unpack(mut stream: Stream) -> io::Result<Stream> {
     let mut magic = Vec::with_capacity(ZSTD_MAGIC.len());
@@ -220,51 +455,4 @@ fn unpack(mut stream: Stream) -> io::Result<Stream> {
     } else {
         Box::new(stream)
     })
-}
-
-fn admit(
-    builder: &mut TraceBuilder,
-    complaints: &mut Complaints,
-    source: &Arc<str>,
-    offset: u64,
-    found: Found<'_>,
-) {
-    let reason = match found {
-        Found::Span(span, mono_ns) => {
-            builder.counts_mut().heads += 1;
-            match builder.span(&span, mono_ns) {
-                Admission::Kept => return,
-                Admission::Duplicate => Reason::Duplicate,
-                Admission::Impossible => Reason::ImpossibleTime,
-            }
-        }
-        Found::Anchor(anchor) => return builder.anchor(anchor),
-        Found::Host(identity) => return builder.host_identity(&identity),
-        Found::DeviceAnchor(anchor) => return builder.device_anchor(anchor),
-        Found::Drops(report) => return builder.drop_report(&report),
-        Found::JoinedLine => {
-            builder.counts_mut().joined_lines += 1;
-            return;
-        }
-        Found::Fault(reason) => reason,
-    };
-    let counts = builder.counts_mut();
-    match reason {
-        Reason::Torn => (counts.heads, counts.torn) = (counts.heads + 1, counts.torn + 1),
-        Reason::Malformed(_) => (counts.heads, counts.malformed) = (counts.heads + 1, counts.malformed + 1),
-        Reason::UnknownVersion(_) => {
-            (counts.heads, counts.unknown_version) = (counts.heads + 1, counts.unknown_version + 1);
-        }
-        Reason::TruncatedRecord => counts.truncated_records += 1,
-        Reason::Quoted => counts.quoted += 1,
-        Reason::DamagedAnchor => counts.damaged_anchors += 1,
-        Reason::DamagedHostIdentity => counts.damaged_host_identities += 1,
-        Reason::DamagedDropReport => counts.damaged_drop_reports += 1,
-        Reason::Duplicate
-        | Reason::ImpossibleTime
-        | Reason::OverlongAttributes
-        | Reason::InconsistentDropReport => {}
-        Reason::Unreadable => counts.unreadable += 1,
-    }
-    complaints.push(source, offset, reason);
 }

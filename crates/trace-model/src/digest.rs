@@ -6,7 +6,7 @@
 //! gives the numbers; it lives as long as its thread, and each [`Batch`] holds what was new in it.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use simpler_record_format::{RawSpan, is_truncated_field};
+use simpler_record_format::{PlainSpan, RawSpan, is_truncated_field};
 use std::hash::BuildHasher;
 use std::ops::Range;
 
@@ -88,27 +88,6 @@ impl Batch {
 
 /// How many words the quick way to a kind or to attributes can hold. More are found the slow way.
 const CACHED: usize = 2048;
-
-/// What a span record says as it stands in the log, where it is in the form that the encoder gives it.
-#[derive(Clone, Copy, Debug)]
-pub struct Plain<'a> {
-    /// Its envelope's time.
-    pub mono_ns: i64,
-    /// `pid`
-    pub pid: u64,
-    /// `tid`
-    pub tid: u64,
-    /// `inv`
-    pub inv: u64,
-    /// The text of hid, depth and name, keys included.
-    pub what: &'a [u8],
-    /// `ts`
-    pub ts: i64,
-    /// `dur`
-    pub dur: i64,
-    /// The attributes, encoded, as a [`RawSpan`] has them.
-    pub attrs: &'a [u8],
-}
 
 /// A word that was seen, and its number.
 #[derive(Clone, Debug, Default)]
@@ -192,10 +171,10 @@ impl Lexicon {
         &mut self,
         batch: &mut Batch,
         offset: u32,
-        plain: &Plain<'_>,
+        plain: &PlainSpan<'_>,
         parse: impl FnOnce() -> Option<RawSpan<'a>>,
     ) -> bool {
-        let Plain { mono_ns, pid, tid, inv, what, ts, dur, attrs } = *plain;
+        let PlainSpan { mono_ns, pid, tid, inv, what, ts, dur, attrs, .. } = *plain;
         let place = place(pid ^ tid.rotate_left(32), what);
         let same =
             |held: &Cached| held.number.is_some() && held.pid == pid && held.tid == tid && held.text == what;

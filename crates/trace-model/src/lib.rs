@@ -46,7 +46,7 @@ mod warnings;
 pub use alignment::{Alignment, DeviceClock, Moment, Placed};
 pub use build::{Admission, Anchor, Counts, Drops, Life, Trace, TraceBuilder};
 pub use callable::{Callable, Label, Named, decode_tie};
-pub use digest::{Batch, Keep, Lexicon, Plain};
+pub use digest::{Batch, Keep, Lexicon};
 pub use external::{ExternalName, Producer};
 pub use facts::{Facts, NAMES_MAX, SLOTS_MAX};
 pub use hosts::Host;
