@@ -3,6 +3,7 @@
 use crate::log::{Logs, complain};
 use crate::{NO, UNUSABLE, say};
 use simpler_trace_export::{json, text};
+use simpler_trace_ingest::Keep;
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
@@ -24,7 +25,7 @@ pub(crate) struct Check {
 impl Check {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let mut out = BufWriter::new(io::stdout().lock());
-        let reading = match self.logs.read() {
+        let reading = match self.logs.read(Keep::All) {
             Ok(reading) => reading,
             Err(sentence) => {
                 if self.json {

@@ -1,7 +1,7 @@
 //! The log arguments that the reading commands share, and what is said about a log before any number.
 
 use crate::say;
-use simpler_trace_ingest::{Reading, Source, read};
+use simpler_trace_ingest::{Keep, Options, Reading, Source, read_with};
 use simpler_trace_model::warnings;
 use std::path::PathBuf;
 
@@ -16,10 +16,10 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// Reads them all. The error is a sentence.
-    pub(crate) fn read(&self) -> Result<Reading, String> {
+    /// Reads them all, with what the answer needs of their attributes. The error is a sentence.
+    pub(crate) fn read(&self, keep: Keep) -> Result<Reading, String> {
         let sources: Vec<Source> = self.logs.iter().map(Source::argument).collect();
-        read(&sources).map_err(|error| error.to_string())
+        read_with(&sources, Options { keep, ..Options::default() }).map_err(|error| error.to_string())
     }
 
     /// Why there is nothing to compute from, as a sentence; `None` if there is something.

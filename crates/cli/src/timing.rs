@@ -5,6 +5,7 @@ use crate::{UNUSABLE, say};
 use anyhow::Context;
 use simpler_trace_export::chip_records::{self, ChipRecords};
 use simpler_trace_export::{chrome, json, swimlane, text};
+use simpler_trace_ingest::Keep;
 use simpler_trace_model::decode_tie;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -76,7 +77,7 @@ impl Timing {
             say(sentence);
             Ok(ExitCode::from(UNUSABLE))
         };
-        let reading = match self.logs.read() {
+        let reading = match self.logs.read(self.keep()) {
             Ok(reading) => reading,
             Err(sentence) => return unusable(&mut out, &sentence),
         };
@@ -168,6 +169,14 @@ impl Timing {
         }
         out.flush()?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Timing {
+    /// The tables are about durations alone; the pictures and the proof need what the spans say of themselves.
+    fn keep(&self) -> Keep {
+        let attributes = self.assert_native_overlap || self.trace_out.is_some() || self.swimlane.is_some();
+        if attributes { Keep::All } else { Keep::Durations }
     }
 }
 

@@ -65,7 +65,7 @@ pub fn write(out: &mut impl Write, trace: &Trace, lanes: Lanes) -> io::Result<us
                 .try_for_each(|&index| unaligned_span(json, trace, &trace.spans()[index as usize]))
         })
     })?;
-    writeln!(out)?;
+    json.end_line()?;
     Ok(spans)
 }
 

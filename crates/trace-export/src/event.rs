@@ -88,7 +88,7 @@ pub(crate) fn identity<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span)
     json.key("inv")?;
     json.integer(trace.inv(span))?;
     json.key("hid")?;
-    json.text(&format!("{:x}", trace.hid(span)))?;
+    json.hex(trace.hid(span))?;
     json.key("depth")?;
     json.integer(trace.depth(span))?;
     json.key("attrs")?;
@@ -99,7 +99,7 @@ pub(crate) fn identity<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span)
 pub(crate) fn wall<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> io::Result<()> {
     let Some(ns) = trace.life(span).anchor.and_then(|anchor| anchor.wall_of(span.ts)) else { return Ok(()) };
     json.key("wall_ts_ns")?;
-    json.text(&ns.to_string())?;
+    json.integer_text(ns)?;
     json.key("wall_time")?;
     json.text(&utc(ns))
 }
@@ -126,14 +126,33 @@ pub(crate) fn clock_anchors<W: Write>(json: &mut Json<W>, trace: &Trace) -> io::
     })
 }
 
-/// Unix nanoseconds as `YYYY-MM-DDThh:mm:ss.nnnnnnnnnZ`.
+/// Unix nanoseconds as `YYYY-MM-DDThh:mm:ss.nnnnnnnnnZ`. Digit by digit: every host span of a picture has one.
 fn utc(ns: i64) -> String {
     let seconds = ns.div_euclid(1_000_000_000);
     let fraction = ns.rem_euclid(1_000_000_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{fraction:09}Z")
+    let mut text = String::with_capacity("YYYY-MM-DDThh:mm:ss.nnnnnnnnnZ".len());
+    for (value, width, end) in [
+        (year, 4, '-'),
+        (month, 2, '-'),
+        (day, 2, 'T'),
+        (hour, 2, ':'),
+        (minute, 2, ':'),
+        (second, 2, '.'),
+        (fraction, 9, 'Z'),
+    ] {
+        let power = 10_i64.pow(width);
+        // No year of a clock that counts ns in 64 bits has more than four digits, or is negative.
+        let mut unit = power / 10;
+        while unit > 0 {
+            text.push(char::from(b'0' + (value / unit % 10) as u8));
+            unit /= 10;
+        }
+        text.push(end);
+    }
+    text
 }
 
 /// The Gregorian date of a day counted from 1970-01-01. Years are taken to begin in March, so that the leap

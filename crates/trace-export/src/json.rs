@@ -31,7 +31,7 @@ pub fn timing(out: &mut (impl Write + ?Sized), reading: &Reading, callables: &[C
         json.key("integrity")?;
         json.object(|json| integrity(json, reading, reading.trace.is_lossy()))
     })?;
-    writeln!(out)
+    json.end_line()
 }
 
 /// What `simpler check --json` prints; `error` is the sentence if the input is unusable.
@@ -113,7 +113,7 @@ pub fn check(
         }
         Ok(())
     })?;
-    writeln!(out)
+    json.end_line()
 }
 
 /// What can be said where there is nothing to read at all.
@@ -126,7 +126,7 @@ pub fn unusable(out: &mut (impl Write + ?Sized), error: &str) -> io::Result<()> 
         json.key("error")?;
         json.text(error)
     })?;
-    writeln!(out)
+    json.end_line()
 }
 
 fn integrity<W: Write>(json: &mut Json<W>, reading: &Reading, lossy: bool) -> io::Result<()> {
@@ -317,5 +317,5 @@ fn statistics<W: Write>(json: &mut Json<W>, prefix: &str, stats: &Stats) -> io::
 
 /// A `hid` as the log writes it: 64 bits do not fit the numbers of every JSON reader.
 fn hid<W: Write>(json: &mut Json<W>, hid: u64) -> io::Result<()> {
-    json.text(&format!("{hid:x}"))
+    json.hex(hid)
 }

@@ -74,7 +74,7 @@ pub fn write(out: &mut impl Write, trace: &Trace, records: &[ChipRecords]) -> io
         json.array(|json| unaligned.iter().try_for_each(|span| write_unaligned(json, trace, span)))?;
         chip::write_files(json, &files)
     })?;
-    writeln!(out)?;
+    json.end_line()?;
     Ok(written)
 }
 
@@ -336,14 +336,19 @@ fn write_parsed<W: Write>(
     attributes: Attributes<'_>,
     reserved: &[&str],
 ) -> io::Result<()> {
-    // The last value of a key counts.
-    let pairs: BTreeMap<Cow<'_, str>, &[u8]> =
+    if attributes.raw().is_empty() {
+        return Ok(());
+    }
+    let mut pairs: Vec<(Cow<'_, str>, &[u8])> =
         attributes.pairs().map(|(key, value)| (String::from_utf8_lossy(key), value)).collect();
-    for (key, value) in pairs {
-        if reserved.contains(&&*key) {
+    pairs.sort_by(|a, b| a.0.cmp(&b.0));
+    for (at, (key, value)) in pairs.iter().enumerate() {
+        // The last value of a key counts.
+        let repeated = pairs.get(at + 1).is_some_and(|(next, _)| next == key);
+        if repeated || reserved.contains(&&**key) {
             continue;
         }
-        json.key(&key)?;
+        json.key(key)?;
         match integer(value) {
             Some(value) => json.integer(value)?,
             None => json.bytes(&percent_decode(value).collect::<Vec<u8>>())?,
@@ -373,7 +378,7 @@ fn write_unaligned<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> 
         json.key("inv")?;
         json.integer(trace.inv(span))?;
         json.key("hid")?;
-        json.text(&format!("{:x}", trace.hid(span)))?;
+        json.hex(trace.hid(span))?;
         json.key("depth")?;
         json.integer(trace.depth(span))?;
         json.key("attrs")?;

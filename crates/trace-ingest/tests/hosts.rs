@@ -37,7 +37,7 @@ fn lives(reading: &Reading) -> Vec<(Option<u64>, Option<i64>, Vec<u64>)> {
     let of = |(at, life): (usize, &simpler_trace_model::Life)| {
         let spans = trace.spans().iter().filter(|span| trace.life_index(span) as usize == at);
         let anchor = life.anchor.map(|Anchor { mono_ns, .. }| mono_ns);
-        (life.host, anchor, spans.map(|span| span.inv).collect())
+        (life.host, anchor, spans.map(|span| reading.trace.inv(span)).collect())
     };
     trace.lives().iter().enumerate().map(of).collect()
 }

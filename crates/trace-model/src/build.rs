@@ -317,7 +317,7 @@ impl TraceBuilder {
     /// The finished trace.
     pub fn finish(mut self) -> Trace {
         // By life, invocation and time; a file that was read twice holds each twice.
-        self.device_anchors.sort_unstable();
+        self.device_anchors.sort();
         self.device_anchors.dedup();
         let (spans, groups) = self.groups.finish();
         let mut trace = Trace {

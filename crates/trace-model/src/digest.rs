@@ -250,7 +250,11 @@ fn clock_of(raw: &[u8]) -> &'static [u8] {
     let (device, truncated) = match raw {
         b"" => (false, false),
         b"clk=dev" => (true, false),
-        _ => (Attributes(raw).is_device(), is_truncated_field(raw)),
+        _ => {
+            // Whoever has the key at all is looked at in full.
+            let may_be_device = raw.windows(4).any(|four| four == b"clk=");
+            (may_be_device && Attributes(raw).is_device(), is_truncated_field(raw))
+        }
     };
     match (device, truncated) {
         (false, false) => b"",

@@ -62,6 +62,9 @@ pub(super) struct Placed<'a> {
 /// What has to be said before the picture: records that were lost, or cannot be drawn.
 pub fn warnings(trace: &Trace, records: &[ChipRecords]) -> Vec<String> {
     let mut out = Vec::new();
+    if records.is_empty() {
+        return out;
+    }
     let clocks = Clocks::new(trace);
     let mut without: Vec<&ChipRecords> = Vec::new();
     for file in records {
