@@ -1,4 +1,4 @@
-//! Benchmarks: each is a binary of the crate `benches`, built in release and run alone.
+//! Benchmarks: each is a binary of the crate `benches`, built in release and run alone; `timing` runs `simpler` itself.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,10 +6,13 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{cargo, ensure_c_compiler, ensure_debian, fetch_model, run, target_dir};
+use crate::{bench_timing, cargo, ensure_c_compiler, ensure_debian, fetch_model, run, target_dir};
 
 /// Runs one benchmark.
 pub(crate) fn bench(name: &str, json: bool) -> Result<()> {
+    if name == "timing" {
+        return bench_timing::bench(json);
+    }
     let mut command = cargo();
     command.args(["run", "--quiet", "--release", "--package", "simpler-benches", "--bin"]);
     match name {
@@ -28,7 +31,7 @@ pub(crate) fn bench(name: &str, json: bool) -> Result<()> {
             ensure_c_compiler()?;
             command.arg("bench-dispatch");
         }
-        other => bail!("there is no benchmark {other}; there are log, decode, observer and dispatch"),
+        other => bail!("there is no benchmark {other}; there are log, decode, observer, dispatch and timing"),
     }
     if json {
         command.args(["--", "--json"]);

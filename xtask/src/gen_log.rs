@@ -263,8 +263,6 @@ fn envelope(made: u64, level: Level, func: &str) -> Envelope<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
-
     use super::*;
     use simpler_record_format::{
         Input, SpanParse, parse_clock_anchor, parse_device_anchor, parse_envelope, parse_span,

@@ -4,6 +4,7 @@
 //! machine with Rust, a C compiler and Python. The others are the steps that `test` is made of, one by one.
 
 mod bench;
+mod bench_timing;
 mod fetch_model;
 mod gates;
 mod gen_log;

@@ -16,33 +16,43 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// Reads them all, with what the answer needs of their attributes. The error is a sentence.
+    /// As [`read`].
     pub(crate) fn read(&self, keep: Keep) -> Result<Reading, String> {
-        let sources: Vec<Source> = self.logs.iter().map(Source::argument).collect();
-        read_with(&sources, Options { keep, ..Options::default() }).map_err(|error| error.to_string())
+        read(&self.logs, keep)
     }
 
-    /// Why there is nothing to compute from, as a sentence; `None` if there is something.
+    /// As [`unusable`].
     pub(crate) fn unusable(&self, reading: &Reading) -> Option<String> {
-        if !reading.trace.spans().is_empty() {
-            return None;
-        }
-        let names: Vec<String> = self.logs.iter().map(|log| log.display().to_string()).collect();
-        let names = names.join(", ");
-        let heads = reading.trace.counts().heads;
-        Some(if reading.bytes == 0 && reading.trace.counts().unreadable > 0 {
-            format!("no [STRACE] markers found: {names} cannot be unpacked or read")
-        } else if reading.bytes == 0 {
-            format!("no [STRACE] markers found: {names} is empty")
-        } else if heads > 0 {
-            format!("no complete [STRACE] record found in {names}, only {heads} damaged")
-        } else {
-            format!(
-                "no [STRACE] markers found in {names}; spans are logged at level TIMING, so the log's \
-                 threshold must be timing, info or debug"
-            )
-        })
+        unusable(&self.logs, reading)
     }
+}
+
+/// Reads all of them as one log, with what the answer needs of their attributes. The error is a sentence.
+pub(crate) fn read(logs: &[PathBuf], keep: Keep) -> Result<Reading, String> {
+    let sources: Vec<Source> = logs.iter().map(Source::argument).collect();
+    read_with(&sources, Options { keep, ..Options::default() }).map_err(|error| error.to_string())
+}
+
+/// Why there is nothing to compute from, as a sentence; `None` if there is something.
+pub(crate) fn unusable(logs: &[PathBuf], reading: &Reading) -> Option<String> {
+    if !reading.trace.spans().is_empty() {
+        return None;
+    }
+    let names: Vec<String> = logs.iter().map(|log| log.display().to_string()).collect();
+    let names = names.join(", ");
+    let heads = reading.trace.counts().heads;
+    Some(if reading.bytes == 0 && reading.trace.counts().unreadable > 0 {
+        format!("no [STRACE] markers found: {names} cannot be unpacked or read")
+    } else if reading.bytes == 0 {
+        format!("no [STRACE] markers found: {names} is empty")
+    } else if heads > 0 {
+        format!("no complete [STRACE] record found in {names}, only {heads} damaged")
+    } else {
+        format!(
+            "no [STRACE] markers found in {names}; spans are logged at level TIMING, so the log's threshold must be \
+             timing, info or debug"
+        )
+    })
 }
 
 /// Says on stderr what is wrong with a log.

@@ -5,6 +5,7 @@
 
 mod check;
 mod demo;
+mod diff;
 mod log;
 mod recover;
 mod stacks;
@@ -28,6 +29,7 @@ enum Command {
     Demo(demo::Demo),
     Timing(timing::Timing),
     Check(check::Check),
+    Diff(diff::Diff),
     Recover(recover::Recover),
     Stacks(stacks::Stacks),
 }
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Timing(timing) => timing.run(),
         Command::Check(check) => check.run(),
+        Command::Diff(diff) => diff.run(),
         Command::Recover(recover) => recover.run(),
         Command::Stacks(stacks) => stacks.run(),
     };

@@ -578,3 +578,64 @@ fn the_hosts_of_a_log_are_listed() {
     let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
     assert_eq!(answer["hosts"], serde_json::json!([]));
 }
+
+/// Runs that take `percent` of 5000 ns, and a little more or less each.
+fn paced(runs: u32, percent: u32) -> String {
+    let anchor = "[mono_ns=1][T0x7f00][TIMING] clock_anchor: [CLOCK_ANCHOR] v=1 pid=41 mono_ns=1 wall_ns=5\n";
+    let run = |inv: u32| {
+        let dur = 50 * percent + inv * 7 % 100;
+        record(inv, &format!("depth=1 name=simpler_run.bind ts={inv}0010 dur={} ", 1000 + inv * 11 % 50))
+            + &record(inv, &format!("depth=0 name=simpler_run ts={inv}0000 dur={dur} "))
+    };
+    anchor.to_owned() + &(1..=runs).map(run).collect::<String>()
+}
+
+#[test]
+fn diff_exits_by_its_verdict_and_prints_it() {
+    let (base, slower) = (file("diff-base.log", paced(60, 100)), file("diff-slower.log", paced(60, 110)));
+    for (base, against, more, code, word) in [
+        (&base, &base, &[][..], 0, "same"),
+        (&base, &slower, &[][..], 1, "regression"),
+        (&slower, &base, &[][..], 0, "improvement"),
+        (&base, &slower, &["--max-regression", "20%"][..], 0, "tolerated"),
+        (&base, &slower, &["--max-regression", "2"][..], 1, "regression"),
+    ] {
+        let arguments = [&["diff", base, "--against", against][..], more].concat();
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?} {}", stderr(&output));
+        assert!(stdout(&output).contains(&format!("verdict: {word} ")), "{}", stdout(&output));
+        let output = run(&[&arguments[..], &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(code));
+        let json: Value = serde_json::from_str(stdout(&output)).unwrap();
+        assert_eq!(json["verdict"], word);
+        assert_eq!(json["callables"][0]["stages"][0]["name"], "simpler_run");
+        assert_eq!(json["callables"][0]["stages"][1]["verdict"], "same");
+    }
+    let output = run(&["diff", &base, "--against", &slower]);
+    let table = stdout(&output);
+    assert!(table.starts_with("callable hid=b7e2 (decode)\n"), "{table}");
+    assert!(table.contains("+9.9%") && table.contains("60/60"), "{table}");
+}
+
+#[test]
+fn diff_refuses_what_it_cannot_compare() {
+    let base = file("diff-good.log", paced(60, 100));
+    let lossy = file("diff-lossy.log", paced(60, 100) + &torn());
+    let few = file("diff-few.log", whole(2));
+    let empty = file("diff-empty.log", "");
+    for (other, says) in [(&lossy, "lost records"), (&few, "8 or more invocations"), (&empty, "is empty")] {
+        for arguments in
+            [["diff", &base, "--against", other, "--json"], ["diff", other, "--against", &base, "--json"]]
+        {
+            let output = run(&arguments);
+            assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+            assert!(stderr(&output).contains(says), "{}", stderr(&output));
+            let json: Value = serde_json::from_str(stdout(&output)).unwrap();
+            assert!(json["error"].as_str().unwrap().contains(says));
+        }
+    }
+    for percent in ["-1", "x%", "nan", "inf"] {
+        let output = run(&["diff", &base, "--against", &base, &format!("--max-regression={percent}")]);
+        assert_eq!(output.status.code(), Some(2), "{percent}");
+    }
+}

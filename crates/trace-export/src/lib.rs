@@ -2,6 +2,7 @@
 //!
 //! - [`text`]: the callable table, the rounds table and the call tree, in the formats that scripts parse
 //! - [`json`]: the same and the integrity facts, as one object on one line
+//! - [`diff`]: two logs against each other, as text and as JSON
 //! - [`chrome`]: a timeline for Perfetto and `chrome://tracing`, streamed
 //! - [`swimlane`]: the same with a lane for all that runs side by side, on the host and, with the [`chip_records`] of
 //!   its runs, on the device
@@ -31,6 +32,7 @@
 
 pub mod chip_records;
 pub mod chrome;
+pub mod diff;
 mod event;
 pub mod json;
 mod lanes;

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 const MISSING: &str = "–";
 
 /// A name as a terminal may see it: it comes from a file, so control characters are spelled out.
-fn printable(name: &str) -> Cow<'_, str> {
+pub(crate) fn printable(name: &str) -> Cow<'_, str> {
     if !name.contains(char::is_control) {
         return name.into();
     }
@@ -28,7 +28,7 @@ fn us(ns: impl Into<f64>) -> f64 {
     ns.into() / 1000.0
 }
 
-fn us_of(ns: i64) -> String {
+pub(crate) fn us_of(ns: i64) -> String {
     format!("{:.1}", us(ns as f64))
 }
 

@@ -88,6 +88,9 @@ fn hex8(hid: u64) -> String {
     digits
 }
 
+/// A name, whether it is on the device's clock, and its durations.
+pub(crate) type NamedDurations = (Box<str>, bool, Vec<i64>);
+
 /// Durations by name, of one callable after the other: a log may have as many callables as names.
 struct Durations {
     /// By name, the last callable that has it, counted from 1, and where in `named` it is.
@@ -207,6 +210,30 @@ impl Trace {
             .collect();
         self.label(&mut callables);
         callables
+    }
+
+    /// The durations that the figures of a callable are made of, by name: of its roots, and of its stages.
+    pub(crate) fn durations(&self, callable: &Callable) -> (Vec<NamedDurations>, Vec<NamedDurations>) {
+        let (mut earliest, mut roots, mut stages) =
+            (Earliest::new(self), Durations::new(self), Durations::new(self));
+        for &index in &callable.invocations {
+            let invocation = &self.invocations()[index as usize];
+            if let Some(root) = invocation.root_span(self) {
+                roots.push(self, root);
+            }
+            let spans = earliest.of(self, invocation).iter();
+            spans.filter(|span| self.depth(span) > 0).for_each(|span| stages.push(self, span));
+        }
+        let text = |name: NameId| self.names[name.0 as usize].text.clone();
+        let [mut roots, mut stages] = [roots, stages].map(|durations| {
+            let all = durations.named.into_iter();
+            all.map(|(name, device, durations)| (text(name), device, durations))
+                .collect::<Vec<NamedDurations>>()
+        });
+        for named in [&mut roots, &mut stages] {
+            named.sort_by(|a, b| b.2.len().cmp(&a.2.len()).then_with(|| a.0.cmp(&b.0)));
+        }
+        (roots, stages)
     }
 
     fn callable<'a>(

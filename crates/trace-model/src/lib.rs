@@ -27,6 +27,7 @@
 mod alignment;
 mod build;
 mod callable;
+mod diff;
 mod digest;
 mod external;
 mod facts;
@@ -46,6 +47,7 @@ mod warnings;
 pub use alignment::{Alignment, DeviceClock, Moment, Placed};
 pub use build::{Admission, Anchor, Counts, Drops, Life, Trace, TraceBuilder};
 pub use callable::{Callable, Label, Named, decode_tie};
+pub use diff::{CallableChange, Change, Diff, Incomparable, Matched, Side, StageChange, StageVerdict, diff};
 pub use digest::{Batch, Keep, Lexicon};
 pub use external::{ExternalName, Producer};
 pub use facts::{Facts, NAMES_MAX, SLOTS_MAX};

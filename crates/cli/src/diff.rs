@@ -1,0 +1,77 @@
+//! `simpler diff`: whether a stage takes longer than it did.
+
+use crate::log::{complain, read, unusable};
+use crate::{NO, UNUSABLE, say};
+use simpler_trace_export::{diff, json};
+use simpler_trace_ingest::Keep;
+use simpler_trace_model::{StageVerdict, diff as compare};
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Compares what each stage takes with what it took
+///
+/// Exits 0 if no stage takes longer by more than is allowed, 1 if one does, 2 if the logs cannot be compared: one is
+/// empty or has lost records, or they have no callable in common.
+#[derive(clap::Args)]
+pub(crate) struct Diff {
+    /// The logs to compare with: files, directories that hold host.*.log, or - for standard input
+    #[arg(value_name = "BASE", required = true)]
+    base: Vec<PathBuf>,
+    /// The logs to compare
+    #[arg(long, value_name = "NEW", required = true, num_args = 1..)]
+    against: Vec<PathBuf>,
+    /// By how much a stage may take longer: it may if the interval of its change ends below this
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = share)]
+    max_regression: f64,
+    /// Print the figures as one JSON object on one line
+    #[arg(long)]
+    json: bool,
+}
+
+impl Diff {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        let mut out = BufWriter::new(io::stdout().lock());
+        let refuse = |out: &mut dyn Write, sentence: &str| {
+            if self.json {
+                json::unusable(&mut *out, sentence)?;
+                out.flush()?;
+            }
+            say(sentence);
+            Ok(ExitCode::from(UNUSABLE))
+        };
+        let mut readings = Vec::new();
+        for logs in [&self.base, &self.against] {
+            let reading = match read(logs, Keep::Durations) {
+                Ok(reading) => reading,
+                Err(sentence) => return refuse(&mut out, &sentence),
+            };
+            complain(&reading);
+            if let Some(sentence) = unusable(logs, &reading) {
+                return refuse(&mut out, &sentence);
+            }
+            readings.push(reading);
+        }
+        let [base, new] = readings.as_slice() else { return Ok(UNUSABLE.into()) };
+        let found = match compare(&base.trace, &new.trace, self.max_regression) {
+            Ok(found) => found,
+            Err(why) => return refuse(&mut out, &why.to_string()),
+        };
+        let printed = if self.json { diff::json(&mut out, &found) } else { diff::text(&mut out, &found) };
+        // A reader that went away does not want the figures; the verdict is the exit code all the same.
+        match printed.and_then(|()| out.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
+            _ => {}
+        }
+        Ok(if found.verdict == StageVerdict::Regression { NO.into() } else { ExitCode::SUCCESS })
+    }
+}
+
+/// `5%`, or `5`, as a share.
+fn share(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent / 100.0),
+        _ => Err(format!("{text} is no percentage of 0 or more, such as 5%")),
+    }
+}
