@@ -561,3 +561,29 @@ fn a_staged_task_starts_exactly_once_after_what_it_waits_for() {
         });
     }
 }
+
+#[test]
+fn the_slot_of_a_staged_task_that_is_another_ones_by_now_is_left_alone() {
+    model(|| {
+        let model = Arc::new(EarlyModel::new());
+        let tasks = model.graph.tasks();
+        tasks.slot(0).prepare(0, &EarlyModel::work(0, TaskAttrs::EARLY_RESOLVE, false), 0);
+        tasks.early(0).prepare(0);
+        tasks.slot(1).prepare(0, &EarlyModel::work(1, 0, true), 1);
+        tasks.early(1).prepare(1);
+        assert!(tasks.link(0, 0, 1) && tasks.listen(0, 1, 1));
+        assert!(!tasks.slot(1).arrive(1) && !tasks.early(1).hear(1));
+        let scheduler = {
+            let model = model.clone();
+            thread::spawn(move || model.run_first())
+        };
+        if model.queued.swap(0, Ordering::Acquire) != 0 && tasks.early(1).give_up() {
+            // Ready by then, so it runs and is done; its slot becomes another task's, which waits for something.
+            model.push_ready();
+            tasks.early(1).prepare(1);
+            let rung = tasks.early(1).stage(HIGH, true);
+            assert_eq!(rung, 0, "nobody has made the other one ready");
+        }
+        scheduler.join().unwrap();
+    });
+}
