@@ -39,7 +39,7 @@
 //!
 //! let file = dir.path().join(format!("host.{}.log", log::pid()));
 //! let text = std::fs::read_to_string(file)?;
-//! assert_eq!(text.lines().count(), 4); // the clock anchor, the two spans, the warning
+//! assert_eq!(text.lines().count(), 5); // the clock anchor, the host's identity, the two spans, the warning
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -7,7 +7,6 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use simpler_kernel_abi::{KERNEL_ENTRY, KernelEntry};
-use simpler_log_abi::BINDER;
 use simpler_platform::{HostObject, LoadedObject, PlatformError};
 
 /// The kernels of a chip, by content.
@@ -29,7 +28,9 @@ impl Kernels {
             return Ok(kernel.entry);
         }
         let object = HostObject::load_kernel(image, name)?;
-        if let Some(binder) = object.symbol(BINDER) {
+        // Models under loom have no process, and so no log.
+        #[cfg(not(loom))]
+        if let Some(binder) = object.symbol(simpler_log_abi::BINDER) {
             // SAFETY: the header gives the symbol of this name this type.
             unsafe { simpler_host_log::bind_object(binder, name) }
                 .map_err(|why| PlatformError::Load { what: name.to_owned(), why })?;
