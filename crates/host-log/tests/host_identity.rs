@@ -9,7 +9,7 @@ use std::path::Path;
 
 use simpler_host_log::{self as log, Config, Threshold, span};
 use simpler_record_format::{RawHostIdentity, parse_host_identity, percent_decode};
-use support::{DRAIN, StderrPipe, all_lines, fork, in_own_process, log_file, reap};
+use support::{DRAIN, StderrPipe, all_lines, enter_pid_namespace, fork, in_own_process, log_file, reap};
 
 /// Where an identity stands among lines: the line's number, the process, the host, its name.
 type Stands = (usize, u64, u64, Vec<u8>);
@@ -190,19 +190,6 @@ fn a_killed_process_has_named_its_host_once_it_is_recovered() {
         assert!(matches!(identities(&lines)[..], [(1, of, ..)] if of == child as u64), "{lines:#?}");
         assert!(lines.iter().any(|line| line.contains("killed at once")));
     });
-}
-
-/// In a process of its own: makes its next child the first process of a new pid namespace.
-fn enter_pid_namespace() -> std::io::Result<()> {
-    // SAFETY: no memory involved. Who may not have a pid namespace may have one with a user namespace.
-    if unsafe { libc::unshare(libc::CLONE_NEWPID) } == 0 {
-        return Ok(());
-    }
-    // SAFETY: as above.
-    match unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
 }
 
 #[test]

@@ -6,22 +6,9 @@ mod support;
 mod tally;
 
 use simpler_host_log::{self as log, Config, DropReason, span};
-use support::{DRAIN, fork, in_own_process, reap};
+use support::{DRAIN, enter_pid_namespace, fork, in_own_process, reap};
 
 const RECORDS: u64 = 2000;
-
-/// In a process of its own: makes its next child the first process of a new pid namespace.
-fn enter_namespace() -> std::io::Result<()> {
-    // SAFETY: no memory involved. Who may not have a pid namespace may have one with a user namespace.
-    if unsafe { libc::unshare(libc::CLONE_NEWPID) } == 0 {
-        return Ok(());
-    }
-    // SAFETY: as above.
-    match unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
-}
 
 #[test]
 fn processes_of_the_same_pid_tear_and_lose_nothing_of_each_others() {
@@ -30,7 +17,7 @@ fn processes_of_the_same_pid_tear_and_lose_nothing_of_each_others() {
         let stages: Vec<i32> = (0..2)
             .map(|number| {
                 fork(|| {
-                    if let Err(error) = enter_namespace() {
+                    if let Err(error) = enter_pid_namespace() {
                         return eprintln!("skipped: a pid namespace cannot be had: {error}");
                     }
                     reap(fork(|| {
@@ -74,7 +61,7 @@ fn a_child_that_has_its_parents_pid_is_still_another_process() {
         for quiesces in [false, true] {
             let dir = tempfile::tempdir().unwrap();
             reap(fork(|| {
-                if let Err(error) = enter_namespace() {
+                if let Err(error) = enter_pid_namespace() {
                     return eprintln!("skipped: a pid namespace cannot be had: {error}");
                 }
                 reap(fork(|| {
@@ -85,7 +72,7 @@ fn a_child_that_has_its_parents_pid_is_still_another_process() {
                     } else {
                         log::flush(DRAIN).unwrap();
                     }
-                    if enter_namespace().is_err() {
+                    if enter_pid_namespace().is_err() {
                         return eprintln!("skipped: a second pid namespace cannot be had");
                     }
                     let open = span!("across", id = 2);

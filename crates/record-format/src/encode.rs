@@ -117,6 +117,15 @@ pub fn encode_span(out: &mut [u8; RECORD_BYTES], mono_ns: i64, thread: u64, span
     line.finish()
 }
 
+/// The start of what is said of a process as a whole.
+fn of_process(line: &mut Line<'_>, func: &str, marker: &[u8], pid: u64) {
+    line.bytes(func.as_bytes());
+    line.literal(b": ");
+    line.bytes(marker);
+    line.literal(b" v=1 pid=");
+    line.decimal(pid);
+}
+
 /// Writes a clock anchor and returns its length. `mono_ns` and `thread` are the envelope's.
 pub fn encode_clock_anchor(
     out: &mut [u8; RECORD_BYTES],
@@ -126,11 +135,7 @@ pub fn encode_clock_anchor(
 ) -> usize {
     let mut line = Line::new(out);
     line.envelope(mono_ns, thread, Level::Timing);
-    line.bytes(CLOCK_ANCHOR_FUNC.as_bytes());
-    line.literal(b": ");
-    line.literal(CLOCK_ANCHOR_MARKER);
-    line.literal(b" v=1 pid=");
-    line.decimal(anchor.pid);
+    of_process(&mut line, CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, anchor.pid);
     line.literal(b" mono_ns=");
     line.signed(anchor.mono_ns);
     line.literal(b" wall_ns=");
@@ -148,11 +153,7 @@ pub fn encode_host_identity(
 ) -> usize {
     let mut line = Line::new(out);
     line.envelope(mono_ns, thread, Level::Timing);
-    line.bytes(HOST_IDENTITY_FUNC.as_bytes());
-    line.literal(b": ");
-    line.literal(HOST_IDENTITY_MARKER);
-    line.literal(b" v=1 pid=");
-    line.decimal(identity.pid);
+    of_process(&mut line, HOST_IDENTITY_FUNC, HOST_IDENTITY_MARKER, identity.pid);
     line.literal(b" host=");
     line.hex_padded(identity.host);
     line.literal(b" name=");
@@ -174,11 +175,7 @@ pub fn encode_drop_report(
     let [queue_full, claim_exhausted, output_failed, not_admitted] = report.by_reason;
     let mut line = Line::new(out);
     line.envelope(mono_ns, thread, Level::Error);
-    line.bytes(DROP_REPORT_FUNC.as_bytes());
-    line.literal(b": ");
-    line.literal(DROP_REPORT_MARKER);
-    line.literal(b" v=1 pid=");
-    line.decimal(report.pid);
+    of_process(&mut line, DROP_REPORT_FUNC, DROP_REPORT_MARKER, report.pid);
     line.literal(b" new=");
     line.decimal(report.new);
     line.literal(b" total=");

@@ -77,18 +77,11 @@ impl SimplerCallConfig {
     /// # Errors
     /// A sentence where a number or the prefix does not fit, or something is recorded and there is no prefix.
     pub fn new(config: &CallConfig) -> Result<Self, String> {
+        config.check_record()?;
         let CallConfig { aicpu_threads, swimlane, output_prefix, rings } = config;
         let prefix = output_prefix.as_ref().map_or(&b""[..], |prefix| prefix.as_os_str().as_bytes());
-        let is_named = output_prefix.is_none() || !prefix.is_empty();
-        if prefix.len() >= OUTPUT_PREFIX_BYTES || prefix.contains(&0) || !is_named {
-            let most = OUTPUT_PREFIX_BYTES - 1;
-            return Err(format!("an output prefix of {} bytes: 1 to {most}, none of them NUL", prefix.len()));
-        }
-        require_prefix(config)?;
-        let aicpu_thread_num = aicpu_threads.map_or(Ok(0), |threads| match i32::try_from(threads) {
-            Ok(threads) if threads != 0 => Ok(threads),
-            _ => Err(format!("{threads} AICPU threads")),
-        })?;
+        // Whatever does not fit was refused.
+        let aicpu_thread_num = aicpu_threads.map_or(0, |threads| threads as i32);
         let mut record = Self {
             aicpu_thread_num,
             enable_chip_swimlane: *swimlane as i32,
@@ -133,7 +126,7 @@ impl SimplerCallConfig {
         let prefix = &self.output_prefix[..end.ok_or("the output prefix does not end")?];
         let output_prefix = (!prefix.is_empty()).then(|| PathBuf::from(OsStr::from_bytes(prefix)));
         let config = CallConfig { aicpu_threads, swimlane, output_prefix, rings };
-        require_prefix(&config)?;
+        config.require_prefix()?;
         Ok(config)
     }
 
@@ -150,12 +143,39 @@ impl SimplerCallConfig {
     }
 }
 
-/// Who asks for a run that records anything says where that is to go (RUNTIME §1.5).
-fn require_prefix(config: &CallConfig) -> Result<(), String> {
-    if config.swimlane != Level::Off && config.output_prefix.is_none() {
-        return Err("the call asks for the swimlane and names no output prefix".to_owned());
+impl CallConfig {
+    /// Whether [`SimplerCallConfig::new`] has a record for it, without making one: for who takes a configuration from a
+    /// caller.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_record(&self) -> Result<(), String> {
+        if let Some(prefix) = &self.output_prefix {
+            let prefix = prefix.as_os_str().as_bytes();
+            if !(1..OUTPUT_PREFIX_BYTES).contains(&prefix.len()) || prefix.contains(&0) {
+                let most = OUTPUT_PREFIX_BYTES - 1;
+                return Err(format!(
+                    "an output prefix of {} bytes: 1 to {most}, none of them NUL",
+                    prefix.len()
+                ));
+            }
+        }
+        match self.aicpu_threads {
+            Some(threads) if threads == 0 || i32::try_from(threads).is_err() => {
+                return Err(format!("{threads} AICPU threads"));
+            }
+            _ => {}
+        }
+        self.require_prefix()
     }
-    Ok(())
+
+    /// Who asks for a run that records anything says where that is to go (RUNTIME §1.5).
+    fn require_prefix(&self) -> Result<(), String> {
+        if self.swimlane != Level::Off && self.output_prefix.is_none() {
+            return Err("the call asks for the swimlane and names no output prefix".to_owned());
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! Workers on other hosts: started by a launcher, driven over sessions.
 //!
-//! A worker of level 4 or above can have children on other hosts beside those that it forks. It does not know how to start
-//! a process elsewhere; a [`Launcher`] does, and the worker gives it a program to start so many times. Each of the started
-//! processes, a *rank*, calls [`serve`], connects back to its parent, makes its own whole worker of the level below, and
-//! runs orchestrations over it.
+//! A worker of level 4 or above can have children on other hosts beside those that it forks. It does not know how to
+//! start a process elsewhere; a [`Launcher`] does, and the worker gives it a program to start so many times. Each of
+//! the started processes, a *rank*, calls [`serve`], connects back to its parent, makes its own whole worker of the
+//! level below, and runs orchestrations over it.
 //!
 //! A connection is a *session*. The parent has a process of its own for each, forked like every other child: it takes
-//! tasks from its mailbox and hands them to the rank (`session`). So the parent waits for all of its children in one way,
-//! has no thread and no socket of its own, and learns of a session's end as of any child's. That process is also what
-//! copies: no memory is shared with another host, so the bytes of a run's host tensors go with the task, and those that
-//! the run may write come back with its outcome. Scalars are numbers, and go as they are; device memory of the parent's
-//! host means nothing elsewhere and is refused.
+//! tasks from its mailbox and hands them to the rank (`session`). So the parent waits for all of its children in one
+//! way, has no thread and no socket of its own, and learns of a session's end as of any child's. That process is also
+//! what copies: no memory is shared with another host, so the bytes of a run's host tensors go with the task, and those
+//! that the run may write come back with its outcome. Scalars are numbers, and go as they are; device memory of the
+//! parent's host means nothing elsewhere and is refused.
 //!
 //! Starting goes in this order: the parent listens on the address that it was given, makes a secret, starts the launcher
 //! with both in its environment, and takes as many connections as there are ranks. Who connects says first which version
@@ -18,8 +18,8 @@
 //! processes are forked, and each waits until its rank is ready.
 //!
 //! What ends: a rank whose connection closes shuts its worker down and leaves, whatever it is doing. A session whose
-//! connection closes ends, and so its child is gone for the parent, while the others go on. At close the ranks are told to
-//! leave, and the launcher, which ends with its ranks, is waited for, or else ended.
+//! connection closes ends, and so its child is gone for the parent, while the others go on. At close the ranks are told
+//! to leave, and the launcher, which ends with its ranks, is waited for, or else ended.
 //!
 //! The parent:
 //!
@@ -45,7 +45,9 @@
 //! `/opt/app/rank`:
 //!
 //! ```no_run
-//! # fn image() -> Result<simpler_worker::CallableImage, simpler_worker::RunError> { unimplemented!() }
+//! # fn image() -> Result<simpler_worker::CallableImage, simpler_worker::RunError> {
+//! #     Err(simpler_worker::RunError { code: -1, text: "there is none here".to_owned() })
+//! # }
 //! fn main() -> std::process::ExitCode {
 //!     simpler_worker::remote::serve(|rank| {
 //!         let node = rank.worker();
@@ -473,7 +475,8 @@ impl Launched {
         }
     }
 
-    /// Waits until it ends by itself, at most for `limit`; then ends it. Passes on what it said. Whether it ended by itself.
+    /// Waits until it ends by itself, at most for `limit`; then ends it. Passes on what it said. Whether it ended by
+    /// itself.
     pub(crate) fn end(&mut self, limit: Duration) -> bool {
         let by_itself = self.ends_within(limit);
         if !by_itself {

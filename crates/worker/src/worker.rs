@@ -9,9 +9,9 @@
 //!
 //! A worker of level 2 has no children: its one chip is in this process, and a run has ended when `submit` returns.
 //!
-//! SIGTERM while children are set up cancels the start. The children of the worker that nobody else has forked lead process
-//! groups: a signal to its group, as a terminal sends it, is this process's to handle, and who is killed takes along
-//! what it has forked.
+//! SIGTERM while children are set up cancels the start. The children of the worker that nobody else has forked lead
+//! process groups: a signal to its group, as a terminal sends it, is this process's to handle, and who is killed takes
+//! along what it has forked.
 //!
 //! Every way out goes through [`Worker::close`]: a failed start, an explicit close, a drop.
 
@@ -28,7 +28,7 @@ use simpler_host_log as host_log;
 use simpler_log_abi::Threshold;
 use simpler_platform::{DeviceAddr, Platform, PlatformError};
 use simpler_relax::{Deadline, PARK_SLICE, Relax};
-use simpler_runtime::{RuntimeConfig, SimplerCallConfig};
+use simpler_runtime::RuntimeConfig;
 use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 
 use crate::cancellation::Cancellation;
@@ -59,11 +59,11 @@ const INIT_LIMIT: Duration = Duration::from_secs(300);
 pub const SUBS_MAX: usize = 64;
 /// Most workers below: a process each, and the processes of those.
 pub const WORKERS_MAX: usize = 64;
-/// How long a child may take to leave at close: its run in progress ends by its own deadlines first. A worker below takes
-/// that long for its own children, so each level has as much on top.
+/// How long a child may take to leave at close: its run in progress ends by its own deadlines first. A worker below
+/// takes that long for its own children, so each level has as much on top.
 const REAP_LIMIT: Duration = Duration::from_secs(60);
-/// How long a child may take to leave when the set-up is given up, for each level: with the most levels it stays below the
-/// 10 s after which who sends SIGTERM usually sends SIGKILL.
+/// How long a child may take to leave when the set-up is given up, for each level: with the most levels it stays below
+/// the 10 s after which who sends SIGTERM usually sends SIGKILL.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 const BY_SIGTERM: &str = "SIGTERM";
 /// Most ranks on other hosts, over all launchers: a process each here, too.
@@ -273,9 +273,9 @@ impl WorkerBuilder {
     }
 
     /// Adds a function that sub workers run, each in its own process, with the memory that this process has now. Of a
-    /// host tensor in shared memory it finds the bytes at the tensor's address. It must not read from a terminal, nor set it
-    /// up ([`WorkerBuilder::start`]). It is memory of this process, so it can
-    /// only be added before the fork, and stays; so an orchestration.
+    /// host tensor in shared memory it finds the bytes at the tensor's address. It must not read from a terminal, nor
+    /// set it up ([`WorkerBuilder::start`]). It is memory of this process, so it can only be added before the fork, and
+    /// stays; so an orchestration.
     ///
     /// # Errors
     /// One more than [`CALLABLES_MAX`]; a name that a function has.
@@ -340,13 +340,13 @@ impl WorkerBuilder {
     /// To be called before the process has any other thread than the host log's writer, which it stops and,
     /// once the children are ready, starts again. At level 2 there may be threads.
     ///
-    /// SIGTERM meanwhile cancels the start, above level 2, also where the host program has blocked it; what that has set for
-    /// it has no effect until this returns. Where a start comes to nothing, children that are in their bring-up then have 2 s, for each level, before
-    /// they are killed.
+    /// SIGTERM meanwhile cancels the start, above level 2, also where the host program has blocked it; what that has
+    /// set for it has no effect until this returns. Where a start comes to nothing, children that are in their bring-up
+    /// then have 2 s, for each level, before they are killed.
     ///
-    /// The children are in process groups of their own, which in a terminal are background groups: a child that reads from
-    /// it, sets it up, or writes to it under `stty tostop`, is stopped by the system (SIGTTIN, SIGTTOU), and who waits for it
-    /// waits until it is continued or its limit has passed.
+    /// The children are in process groups of their own, which in a terminal are background groups: a child that reads
+    /// from it, sets it up, or writes to it under `stty tostop`, is stopped by the system (SIGTTIN, SIGTTOU), and who
+    /// waits for it waits until it is continued or its limit has passed.
     ///
     /// # Errors
     /// A setting out of range, other threads, a log that does not drain, a fork that fails, a child whose
@@ -470,8 +470,8 @@ impl WorkerBuilder {
             Err(_) => Some(sigterm),
         };
         if let Some(sigterm) = given_up {
-            // Nobody waits for those that are still at it, whatever became of the others. The signal stays noted: the next
-            // one must not end this process before them.
+            // Nobody waits for those that are still at it, whatever became of the others. The signal stays noted: the
+            // next one must not end this process before them.
             worker.give_up();
             // What fails once it was asked for follows from that.
             if sigterm.is_asked() {
@@ -497,8 +497,8 @@ impl WorkerBuilder {
         let limits: Vec<_> = limits.collect();
         let mut below: VecDeque<_> = std::mem::take(&mut self.workers).into();
         let mut remotes: VecDeque<_> = std::mem::take(&mut self.remotes).into();
-        // Of the remotes that are being opened. They go before the worker, which a failed start closes: a rank leaves when
-        // its session does.
+        // Of the remotes that are being opened. They go before the worker, which a failed start closes: a rank leaves
+        // when its session does.
         let (mut sessions, mut remote_limit) = (VecDeque::new(), self.init_limit);
         for (index, id) in ids.into_iter().enumerate() {
             let role = match id {
@@ -725,8 +725,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker of a level (RUNTIME §1.1): 2 is a chip in this process, 3, the node, forks chips, 4 to 6 fork whole workers
-    /// of the level below.
+    /// A worker of a level (RUNTIME §1.1): 2 is a chip in this process, 3, the node, forks chips, 4 to 6 fork whole
+    /// workers of the level below.
     pub fn builder(level: u32) -> WorkerBuilder {
         WorkerBuilder::new(level)
     }
@@ -741,7 +741,8 @@ impl Worker {
         self.children.iter().map(|child| child.process.pid()).collect()
     }
 
-    /// The processes on other hosts, by index of [`ChildId::Remote`]; those of [`Worker::pids`] are their sessions' here.
+    /// The processes on other hosts, by index of [`ChildId::Remote`]; those of [`Worker::pids`] are their sessions'
+    /// here.
     pub fn peers(&self) -> &[Peer] {
         &self.peers
     }
@@ -799,13 +800,14 @@ impl Worker {
         self.control(child.into(), Control::Prepare { callable: digest })
     }
 
-    /// Registers a callable with every chip, those of workers below too, after what was submitted before has ended. The same
-    /// content again gives the same callable, which then stays until it is unregistered as often; so does one of
-    /// [`WorkerBuilder::callable`]. Functions and orchestrations are closures, which a child has from the fork or not at all.
+    /// Registers a callable with every chip, those of workers below too, after what was submitted before has ended. The
+    /// same content again gives the same callable, which then stays until it is unregistered as often; so does one of
+    /// [`WorkerBuilder::callable`]. Functions and orchestrations are closures, which a child has from the fork or not
+    /// at all.
     ///
     /// # Errors
-    /// One more than [`CALLABLES_MAX`]; an image of more than 64 MiB; a child that refuses it, with the child's text, or is
-    /// gone. No child has it then that did not have it before.
+    /// One more than [`CALLABLES_MAX`]; an image of more than 64 MiB; a child that refuses it, with the child's text,
+    /// or is gone. No child has it then that did not have it before.
     pub fn register(&mut self, image: CallableImage) -> Result<Callable, WorkerError> {
         self.require_open()?;
         let known = Known::chip(&image);
@@ -819,12 +821,12 @@ impl Worker {
         Ok(callable)
     }
 
-    /// Takes one registration back, whoever made it. After the last no child has the callable, and another one can have its
-    /// place; what was submitted before ends first.
+    /// Takes one registration back, whoever made it. After the last no child has the callable, and another one can have
+    /// its place; what was submitted before ends first.
     ///
     /// # Errors
-    /// A callable that is not registered, or a closure, which stays; a child that refuses or is gone. The callable is not
-    /// this worker's any more all the same.
+    /// A callable that is not registered, or a closure, which stays; a child that refuses or is gone. The callable is
+    /// not this worker's any more all the same.
     pub fn unregister(&mut self, callable: Callable) -> Result<(), WorkerError> {
         self.require_open()?;
         let (_, Known { runs_on, digest, .. }) = self.known(callable)?;
@@ -848,8 +850,8 @@ impl Worker {
     /// Hands a run to a child and returns. A child takes one at a time, or two where its runtime pipelines them
     /// ([`RuntimeConfig::pipeline_depth`]): it makes them in the order in which they were handed over, and copies the
     /// host tensors of the second to the device while the first may still run. What the second reads of the first one's
-    /// results must therefore lie in device memory, or the first be waited for. A worker of level 2 makes the run in this
-    /// call.
+    /// results must therefore lie in device memory, or the first be waited for. A worker of level 2 makes the run in
+    /// this call.
     ///
     /// # Errors
     /// Too many arguments, a host tensor outside shared memory, a child that is busy or gone or does not run such a
@@ -872,7 +874,7 @@ impl Worker {
         if let ChildId::Remote(_) = child {
             wire::regions_of(args).map_err(WorkerError::Arguments)?;
         }
-        SimplerCallConfig::new(&args.config).map_err(WorkerError::Arguments)?;
+        args.config.check_record().map_err(WorkerError::Arguments)?;
         if let Some(prefix) = &args.config.output_prefix {
             // The first directory wins (RUNTIME §1.5).
             host_log::set_directory(prefix).map_err(|error| WorkerError::Log(error.to_string()))?;
@@ -953,7 +955,8 @@ impl Worker {
         }
     }
 
-    /// Waits for the runs whose tickets were dropped, so that every child can take one again. Their failures go to the log.
+    /// Waits for the runs whose tickets were dropped, so that every child can take one again. Their failures go to the
+    /// log.
     pub(crate) fn settle(&mut self) {
         for index in 0..self.children.len() {
             for slot in 0..self.children[index].frames.len() {
@@ -986,8 +989,8 @@ impl Worker {
         self.close_within(REAP_LIMIT * self.level.saturating_sub(CHIP_LEVEL).max(1))
     }
 
-    /// As [`Worker::close`], with another limit after which children that did not leave are killed: 60 s at level 3, and as
-    /// much for each level above.
+    /// As [`Worker::close`], with another limit after which children that did not leave are killed: 60 s at level 3,
+    /// and as much for each level above.
     ///
     /// # Errors
     /// As [`Worker::close`].
@@ -1197,8 +1200,8 @@ impl Worker {
         }
     }
 
-    /// Waits until `take` gives something, and looks every park slice whether the child still lives. In set-up there are a
-    /// deadline and somebody who may call it off.
+    /// Waits until `take` gives something, and looks every park slice whether the child still lives. In set-up there
+    /// are a deadline and somebody who may call it off.
     fn wait_until<T>(
         &mut self,
         index: usize,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test program whose functions clippy does not know for tests")]
 
 mod one_thread;
+mod processes;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -20,6 +21,7 @@ use simpler_worker::{
 };
 
 use one_thread::{Test, program};
+use processes::{LIMIT, until};
 
 const TESTS: &[Test] = &[
     ("two_chips_run_at_once_and_give_their_results", two_chips_run_at_once_and_give_their_results),
@@ -79,17 +81,6 @@ const PROGRAMS: &[Test] = &[
 
 fn main() -> ExitCode {
     one_thread::main(TESTS, PROGRAMS)
-}
-
-/// Longer than anything here takes on a loaded machine.
-const LIMIT: Duration = Duration::from_secs(30);
-
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LIMIT;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{what} did not happen within {LIMIT:?}");
-        std::thread::yield_now();
-    }
 }
 
 /// What a run does, as its first scalar.

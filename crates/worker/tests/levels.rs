@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test program whose functions clippy does not know for tests")]
 
 mod one_thread;
+mod processes;
 mod real_chips;
 
 use std::path::Path;
@@ -11,14 +12,17 @@ use std::time::Duration;
 
 use simpler_kernel_abi::{ArgUse, DType};
 use simpler_log_abi::Threshold;
-use simpler_relax::{Deadline, EventCount, Relax};
 use simpler_worker::{
     Callable, ChildId, ChipWorker, Ending, LogSetup, RunArgs, RunError, SharedBuffer, SharedMemory, Worker,
     WorkerBuilder, WorkerError,
 };
 
 use one_thread::Test;
+use processes::{children_of, is_alive, wait_until};
 use real_chips::*;
+
+/// How long what a test waits for may take.
+const LIMIT: Duration = Duration::from_secs(20);
 
 const TESTS: &[Test] = &[
     ("a_worker_of_level_2_is_a_chip_in_this_process", a_worker_of_level_2_is_a_chip_in_this_process),
@@ -281,28 +285,6 @@ fn every_level_has_its_word_and_its_log() {
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 7);
 }
 
-/// Waits until something is so, or fails with `otherwise`.
-fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> bool) {
-    let (deadline, never_rung) = (Deadline::after(Duration::from_secs(20)), EventCount::new());
-    let mut relax = Relax::new();
-    while !is_so() {
-        assert!(!deadline.passed(), "{otherwise}");
-        relax.wait(&never_rung, never_rung.epoch());
-    }
-}
-
-/// Whether a process is there.
-fn is_there(pid: i32) -> bool {
-    // A zombie of another parent still has a folder, so what it says counts.
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z")))
-}
-
-fn children_of(pid: i32) -> Vec<i32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
-}
-
 fn a_killed_node_is_reported_and_its_chips_leave() {
     let (pod, step, _shared) = pod();
     let mut pod = pod.start().unwrap();
@@ -319,7 +301,7 @@ fn a_killed_node_is_reported_and_its_chips_leave() {
         matches!(error, WorkerError::ChildGone { child: ChildId::Worker(0), ending: Ending::Killed(9), .. }),
         "{error:?}"
     );
-    wait_until("a chip outlives its node", || !chips.iter().any(|chip| is_there(*chip)));
+    wait_until(LIMIT, "a chip outlives its node", || !chips.iter().any(|chip| is_alive(*chip)));
     // The other node works on.
     let ticket = pod.submit(ChildId::Worker(1), step, &scalars(&[1, 3])).unwrap();
     pod.wait(ticket).unwrap();
@@ -357,7 +339,7 @@ fn the_copy_of_a_chip_worker_in_a_forked_process_ends_nothing() {
         unsafe { libc::_exit(if refused { 7 } else { 8 }) };
     }
     let mut status = 0;
-    wait_until("the copy hangs", || {
+    wait_until(LIMIT, "the copy hangs", || {
         // SAFETY: the status is there to be filled.
         unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) != 0 }
     });

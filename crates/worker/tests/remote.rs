@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test program whose functions clippy does not know for tests")]
 
 mod one_thread;
+mod processes;
 mod real_chips;
 
 use std::io::{Read, Write};
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use simpler_kernel_abi::{ArgUse, DEVICE_MEMORY, SimplerTensor};
 use simpler_log_abi::Threshold;
-use simpler_relax::{Deadline, EventCount, Relax};
+use simpler_relax::Deadline;
 use simpler_worker::remote::{self, Launcher, Mpirun, Rank, Ranks, Remote};
 use simpler_worker::{
     Callable, ChildId, ChipArg, ChipWorker, Ending, LogSetup, RunArgs, RunError, SharedBuffer, SharedMemory,
@@ -21,6 +22,7 @@ use simpler_worker::{
 };
 
 use one_thread::{Test, program};
+use processes::{LIMIT, children_of, is_alive, wait_until};
 use real_chips::*;
 
 const TESTS: &[Test] = &[
@@ -482,7 +484,7 @@ fn loses_one(launcher: impl Launcher + 'static) {
     let there = format!("its process there: {} on ", pod.peers()[1].pid);
     assert!(error.to_string().contains("connection was closed"), "{error}");
     assert!(error.to_string().contains(&there), "{error}");
-    wait_until("a chip outlives its rank", || !chips[1].iter().any(|chip| is_there(*chip)));
+    wait_until(LIMIT, "a chip outlives its rank", || !chips[1].iter().any(|chip| is_alive(*chip)));
     put(&shared, 0, 1.0);
     // For as long as a launcher may need to notice, and to end the others if it did that.
     let (noticed, mut round) = (Deadline::after(Duration::from_secs(2)), 0);
@@ -494,7 +496,7 @@ fn loses_one(launcher: impl Launcher + 'static) {
     let error = run(&mut pod, 1, add_to, &add(&shared, 0, 1, 1)).unwrap_err();
     assert!(matches!(error, WorkerError::ChildGone { child: ChildId::Remote(1), .. }), "{error:?}");
     pod.close().unwrap();
-    assert!(!chips[0].iter().any(|chip| is_there(*chip)));
+    assert!(!chips[0].iter().any(|chip| is_alive(*chip)));
 }
 
 fn a_rank_that_is_killed_is_gone_and_the_other_goes_on() {
@@ -513,7 +515,7 @@ fn a_session_that_is_killed_takes_its_rank_along_and_no_other() {
     // SAFETY: kill has no memory effects.
     assert_eq!(unsafe { libc::kill(pod.pids()[1], libc::SIGKILL) }, 0);
     let gone = pod.peers()[1].pid as i32;
-    wait_until("a rank outlives its session", || !is_there(gone));
+    wait_until(LIMIT, "a rank outlives its session", || !is_alive(gone));
     let error = run(&mut pod, 1, add_to, &add(&shared, 0, 1, 1)).unwrap_err();
     assert!(matches!(error, WorkerError::ChildGone { ending: Ending::Killed(9), .. }), "{error:?}");
     run(&mut pod, 0, add_to, &add(&shared, 0, 1, 1)).unwrap();
@@ -661,7 +663,7 @@ fn parent_is_killed(stays: bool) {
     assert_eq!(all.len(), 4, "two ranks and a chip each");
     parent.kill().unwrap();
     parent.wait().unwrap();
-    wait_until("a rank outlives its parent", || !all.iter().any(|pid| is_there(*pid)));
+    wait_until(LIMIT, "a rank outlives its parent", || !all.iter().any(|pid| is_alive(*pid)));
 }
 
 fn ranks_whose_parent_is_killed_leave_with_their_chips() {
@@ -670,26 +672,4 @@ fn ranks_whose_parent_is_killed_leave_with_their_chips() {
 
 fn a_rank_in_an_endless_run_leaves_with_its_parent() {
     parent_is_killed(true);
-}
-
-/// Waits until something is so, or fails with `otherwise`.
-fn wait_until(otherwise: &str, mut is_so: impl FnMut() -> bool) {
-    let (deadline, never_rung) = (Deadline::after(Duration::from_secs(30)), EventCount::new());
-    let mut relax = Relax::new();
-    while !is_so() {
-        assert!(!deadline.passed(), "{otherwise}");
-        relax.wait(&never_rung, never_rung.epoch());
-    }
-}
-
-/// Whether a process is there.
-fn is_there(pid: i32) -> bool {
-    // A zombie of another parent still has a folder, so what it says counts.
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z")))
-}
-
-fn children_of(pid: i32) -> Vec<i32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-    text.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }

@@ -568,37 +568,40 @@ mod tests {
     const AIC: [Option<u64>; 3] = [Some(1), None, None];
     const AIV: [Option<u64>; 3] = [None, Some(2), None];
 
-    /// Two schedulers, the first with no idle AIC and the second with no idle AIV.
-    fn two_schedulers(test: impl Fn(&Obedient, Graph<'_>, &mut Builder, [scheduler::Scheduler<'_>; 2])) {
+    /// The first N schedulers of a run, their cores, and a graph without tasks.
+    fn schedulers<const N: usize>(
+        test: impl FnOnce(&Obedient, Graph<'_>, &mut Builder, [scheduler::Scheduler<'_>; N]),
+    ) {
         let arena = Arena::new();
         let (program, aicpu) = (arena.program(), Obedient::default());
         let stamper = PhaseStamper::nowhere();
-        let threads = [0, 1].map(|index| Thread {
-            run: &program,
-            aicpu: &aicpu,
-            index,
-            phases: stamper,
-            stamper,
-            track: None,
-        });
+        let thread =
+            |index| Thread { run: &program, aicpu: &aicpu, index, phases: stamper, stamper, track: None };
+        let threads: [_; N] = std::array::from_fn(thread);
         let graph = arena.graph();
         graph.reset();
         let mut builder = Builder::new();
         builder.clear(&graph);
-        let [mut first, mut second] =
-            threads.each_ref().map(|thread| scheduler::Scheduler::attach(thread, graph));
-        for _ in 0..3 {
-            submit(&mut builder, &graph, AIC);
-        }
-        first.turn();
-        for _ in 0..6 {
-            submit(&mut builder, &graph, AIV);
-        }
-        second.turn();
-        first.tell_idle(true);
-        second.tell_idle(true);
-        assert_eq!([Shape::Aic, Shape::Aiv].map(|shape| graph.idle_schedulers(shape)), [0b10, 0b01]);
-        test(&aicpu, graph, &mut builder, [first, second]);
+        let schedulers = threads.each_ref().map(|thread| scheduler::Scheduler::attach(thread, graph));
+        test(&aicpu, graph, &mut builder, schedulers);
+    }
+
+    /// Two schedulers, the first with no idle AIC and the second with no idle AIV.
+    fn two_schedulers(test: impl FnOnce(&Obedient, Graph<'_>, &mut Builder, [scheduler::Scheduler<'_>; 2])) {
+        schedulers(|aicpu, graph, builder, [mut first, mut second]| {
+            for _ in 0..3 {
+                submit(builder, &graph, AIC);
+            }
+            first.turn();
+            for _ in 0..6 {
+                submit(builder, &graph, AIV);
+            }
+            second.turn();
+            first.tell_idle(true);
+            second.tell_idle(true);
+            assert_eq!([Shape::Aic, Shape::Aiv].map(|shape| graph.idle_schedulers(shape)), [0b10, 0b01]);
+            test(aicpu, graph, builder, [first, second]);
+        });
     }
 
     #[test]
@@ -634,8 +637,8 @@ mod tests {
             let early = submit_after(builder, &graph, AIV, &[], TaskAttrs::EARLY_RESOLVE);
             first.turn();
             let task = submit_after(builder, &graph, AIC, &[plain, early], 0);
-            // Both are seen to have finished in one look, the one that is not early first: it puts the task into the queue,
-            // and the other one finds it there.
+            // Both are seen to have finished in one look, the one that is not early first: it puts the task into the
+            // queue, and the other one finds it there.
             aicpu.finish(8);
             aicpu.finish(9);
             let seen = aicpu.events[1].epoch();
@@ -648,95 +651,78 @@ mod tests {
 
     #[test]
     fn a_mix_task_gets_a_cluster_although_single_tasks_would_take_every_core() {
-        let arena = Arena::new();
-        let (program, aicpu) = (arena.program(), Obedient::default());
-        let stamper = PhaseStamper::nowhere();
-        let thread = Thread { run: &program, aicpu: &aicpu, index: 0, phases: stamper, stamper, track: None };
-        let graph = arena.graph();
-        graph.reset();
-        let mut builder = Builder::new();
-        builder.clear(&graph);
-        let mut scheduler = scheduler::Scheduler::attach(&thread, graph);
-        for task in 0..200 {
-            submit(
-                &mut builder,
-                &graph,
-                if task % 3 == 0 { [Some(1), None, None] } else { [None, Some(2), None] },
-            );
-        }
-        scheduler.turn();
-        // Of eight clusters the first, fourth and seventh are this thread's.
-        let all = aicpu.running();
-        assert_eq!(all, [0, 3, 6, 8, 9, 14, 15, 20, 21]);
-        let mix = submit(&mut builder, &graph, [Some(3), Some(4), Some(4)]);
-        // One core after the other: each gets another single task, but for those of one cluster.
-        for turns in 1..=all.len() {
-            let core = all[turns - 1];
-            aicpu.finish(core);
-            scheduler.turn();
-            let runs_mix = |core: &usize| graph.running_on(*core).load(Ordering::Relaxed) == mix.local() + 1;
-            let mixed: Vec<_> = aicpu.running().into_iter().filter(runs_mix).collect();
-            if !mixed.is_empty() {
-                assert_eq!((turns, mixed), (all.len(), vec![6, 20, 21]));
-                return;
+        schedulers(|aicpu, graph, builder, [mut scheduler]| {
+            for task in 0..200 {
+                submit(builder, &graph, if task % 3 == 0 { AIC } else { AIV });
             }
-        }
-        panic!("no cluster became free");
+            scheduler.turn();
+            // Of eight clusters the first, fourth and seventh are this thread's.
+            let all = aicpu.running();
+            assert_eq!(all, [0, 3, 6, 8, 9, 14, 15, 20, 21]);
+            let mix = submit(builder, &graph, [Some(3), Some(4), Some(4)]);
+            // One core after the other: each gets another single task, but for those of one cluster.
+            for turns in 1..=all.len() {
+                let core = all[turns - 1];
+                aicpu.finish(core);
+                scheduler.turn();
+                let runs_mix =
+                    |core: &usize| graph.running_on(*core).load(Ordering::Relaxed) == mix.local() + 1;
+                let mixed: Vec<_> = aicpu.running().into_iter().filter(runs_mix).collect();
+                if !mixed.is_empty() {
+                    assert_eq!((turns, mixed), (all.len(), vec![6, 20, 21]));
+                    return;
+                }
+            }
+            panic!("no cluster became free");
+        });
     }
 
     #[test]
     fn a_core_that_runs_a_task_gets_a_second_when_no_core_is_idle() {
-        let arena = Arena::new();
-        let (program, aicpu) = (arena.program(), Obedient::default());
-        let stamper = PhaseStamper::nowhere();
-        let thread = Thread { run: &program, aicpu: &aicpu, index: 0, phases: stamper, stamper, track: None };
-        let graph = arena.graph();
-        graph.reset();
-        let mut builder = Builder::new();
-        builder.clear(&graph);
-        let mut scheduler = scheduler::Scheduler::attach(&thread, graph);
-        let written = |core: usize| aicpu.cores[core].0.load(Ordering::Relaxed);
-        let mut submit_aivs = |count| {
-            for _ in 0..count {
-                submit(&mut builder, &graph, [None, Some(2), None]);
+        schedulers(|aicpu, graph, builder, [mut scheduler]| {
+            let written = |core: usize| aicpu.cores[core].0.load(Ordering::Relaxed);
+            let mut submit_aivs = |count| {
+                for _ in 0..count {
+                    submit(builder, &graph, AIV);
+                }
+            };
+            // Of this thread's AIVs five run a task; one is idle.
+            submit_aivs(5);
+            scheduler.turn();
+            assert_eq!(aicpu.running(), [8, 9, 14, 15, 20]);
+            aicpu.start(8);
+            scheduler.turn();
+            submit_aivs(3);
+            scheduler.turn();
+            // The idle one comes first, then the one that has acknowledged, and the third task waits.
+            assert_eq!([8, 9, 14, 15, 20, 21].map(written), [2, 1, 1, 1, 1, 1]);
+            assert_eq!(graph.ready[Shape::Aiv as usize].len_hint(), 1);
+            // Another scheduler has an idle core: it is not given away.
+            aicpu.start(9);
+            graph.set_idle(Shape::Aiv, 1, true);
+            scheduler.turn();
+            assert_eq!(written(9), 1);
+            graph.set_idle(Shape::Aiv, 1, false);
+            scheduler.turn();
+            assert_eq!(written(9), 2);
+            assert_eq!(graph.completed(), 0);
+            // The first is known to be finished when the second runs.
+            aicpu.go_on(8);
+            scheduler.turn();
+            assert_eq!((graph.completed(), graph.running_on(8).load(Ordering::Relaxed)), (1, 6 + 1));
+            // Both at once.
+            aicpu.finish(9);
+            scheduler.turn();
+            assert_eq!((graph.completed(), graph.running_on(9).load(Ordering::Relaxed)), (3, 0));
+            submit_aivs(1);
+            scheduler.turn();
+            assert_eq!((written(8), written(9)), (2, 3));
+            for core in [8, 9, 14, 15, 20, 21] {
+                aicpu.finish(core);
             }
-        };
-        // Of this thread's AIVs five run a task; one is idle.
-        submit_aivs(5);
-        scheduler.turn();
-        assert_eq!(aicpu.running(), [8, 9, 14, 15, 20]);
-        aicpu.start(8);
-        scheduler.turn();
-        submit_aivs(3);
-        scheduler.turn();
-        // The idle one comes first, then the one that has acknowledged, and the third task waits.
-        assert_eq!([8, 9, 14, 15, 20, 21].map(written), [2, 1, 1, 1, 1, 1]);
-        assert_eq!(graph.ready[Shape::Aiv as usize].len_hint(), 1);
-        // Another scheduler has an idle core: it is not given away.
-        aicpu.start(9);
-        graph.set_idle(Shape::Aiv, 1, true);
-        scheduler.turn();
-        assert_eq!(written(9), 1);
-        graph.set_idle(Shape::Aiv, 1, false);
-        scheduler.turn();
-        assert_eq!(written(9), 2);
-        assert_eq!(graph.completed(), 0);
-        // The first is known to be finished when the second runs.
-        aicpu.go_on(8);
-        scheduler.turn();
-        assert_eq!((graph.completed(), graph.running_on(8).load(Ordering::Relaxed)), (1, 6 + 1));
-        // Both at once.
-        aicpu.finish(9);
-        scheduler.turn();
-        assert_eq!((graph.completed(), graph.running_on(9).load(Ordering::Relaxed)), (3, 0));
-        submit_aivs(1);
-        scheduler.turn();
-        assert_eq!((written(8), written(9)), (2, 3));
-        for core in [8, 9, 14, 15, 20, 21] {
-            aicpu.finish(core);
-        }
-        scheduler.turn();
-        assert_eq!(graph.completed(), graph.submitted());
+            scheduler.turn();
+            assert_eq!(graph.completed(), graph.submitted());
+        });
     }
 
     #[test]
