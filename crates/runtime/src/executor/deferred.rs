@@ -114,7 +114,7 @@ fn has_come(entry: &SimplerCompletion) -> Result<bool, GraphError> {
         }
         COPY_FAILED => {
             // SAFETY: the state is a field of a copy of the engine's, see `check`; the engine has let go of it.
-            let copy = unsafe { &*word_copy(entry.addr) };
+            let copy = unsafe { &*copy_with_state_at(entry.addr) };
             let SimplerCopy { dst, src, bytes, .. } = *copy;
             Err(invalid(format!(
                 "the copy engine refused {bytes} bytes from {src:#x} to {dst:#x}: they overlap, or one is not inside one allocation"
@@ -125,6 +125,6 @@ fn has_come(entry: &SimplerCompletion) -> Result<bool, GraphError> {
 }
 
 /// The copy whose state is at an address.
-fn word_copy(addr: u64) -> *const SimplerCopy {
+fn copy_with_state_at(addr: u64) -> *const SimplerCopy {
     std::ptr::with_exposed_provenance(addr as usize - std::mem::offset_of!(SimplerCopy, state))
 }
