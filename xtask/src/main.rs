@@ -120,9 +120,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or_else(|| Path::new(".")).to_path_buf()
 }
 
-/// The cargo that runs this task.
+/// The cargo that runs this task. Without incremental compilation, which saves a step nothing and keeps about three
+/// times as much on the disk as what it builds.
 fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.env("CARGO_INCREMENTAL", "0");
+    cargo
 }
 
 /// Runs a command with its output on this terminal; a failure names the command.
