@@ -88,9 +88,11 @@ fn all(long: bool) -> Vec<Step> {
 fn set_up() -> Result<()> {
     ensure_c_compiler()?;
     ensure_debian("git", &["git"], || answers("git", &["--version"]))?;
-    // Not everywhere to be had; tests that start ranks with it, or give them hosts of their own, say that they are skipped.
-    let launching = [("mpirun", "openmpi-bin", "--version"), ("ip", "iproute2", "-V")];
-    for (program, package, version) in launching {
+    // Not everywhere to be had; tests that compile the headers with it as well, start ranks with it, or give them hosts
+    // of their own, say that they are skipped.
+    let optional =
+        [("clang", "clang", "--version"), ("mpirun", "openmpi-bin", "--version"), ("ip", "iproute2", "-V")];
+    for (program, package, version) in optional {
         if let Err(why) = ensure_debian(program, &[package], || answers(program, &[version])) {
             eprintln!("skipped: tests that need {program}: {why:#}");
         }
