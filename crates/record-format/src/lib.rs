@@ -69,7 +69,7 @@ pub use encode::{
 };
 pub use escape::{PercentDecode, is_truncated_field, percent_decode};
 pub use number::{DECIMAL_DIGITS_MAX, decimal_digits, parse_decimal, parse_hex, parse_i63, write_decimal};
-pub use plain::{PlainSpan, parse_plain};
+pub use plain::{PlainSpan, parse_plain, parse_plain_device_anchor, plain_attributes, plain_decimal};
 
 /// The longest record, its newline included: the least `PIPE_BUF` that POSIX allows, so that a record is
 /// one atomic write to a pipe which forked processes share.

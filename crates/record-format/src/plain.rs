@@ -5,8 +5,11 @@
 //! reads the record with [`parse_envelope`](crate::parse_envelope) and [`parse_span`](crate::parse_span), which say
 //! what it is. What it does read, they read alike, provided that they find a span in it at all: hid, depth and name
 //! are only delimited here, since a reader that has seen the same text before need not look at it again.
+//!
+//! Such a reader may even know what text to expect. It then compares that, and reads with [`plain_decimal`] and
+//! [`plain_attributes`] what stands between.
 
-use crate::ENVELOPE_START;
+use crate::{DeviceClockAnchor, ENVELOPE_START};
 
 /// How long a record that is read the quick way can be, newline included. The encoder's are not longer.
 const PLAIN_BYTES_MAX: usize = crate::RECORD_BYTES;
@@ -19,6 +22,8 @@ const DIGITS_MAX: usize = 19;
 pub struct PlainSpan<'a> {
     /// The envelope's time, ns of `CLOCK_MONOTONIC`.
     pub mono_ns: i64,
+    /// All between that time and the digits of `inv`: what the records of a thread share.
+    pub head: &'a [u8],
     /// The process.
     pub pid: u64,
     /// The thread.
@@ -41,19 +46,15 @@ pub struct PlainSpan<'a> {
 /// is not in the encoder's form, or if fewer than eight bytes follow some field of it.
 #[inline]
 pub fn parse_plain(bytes: &[u8]) -> Option<(PlainSpan<'_>, usize)> {
-    let rest = bytes.strip_prefix(ENVELOPE_START)?;
-    let (mono_ns, rest) = time(rest)?;
-    let rest = rest.strip_prefix(b"][T0x")?;
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
-    if !(1..=16).contains(&digits) {
-        return None;
-    }
-    let rest = rest[digits..].strip_prefix(b"][TIMING] emit_host_span: ")?;
+    let (mono_ns, head, rest) = envelope(bytes)?;
+    let rest = rest.strip_prefix(b"emit_host_span: ")?;
     let envelope_len = bytes.len() - rest.len();
     let rest = rest.strip_prefix(b"[STRACE] v=1 pid=")?;
-    let (pid, rest) = decimal(rest)?;
-    let (tid, rest) = decimal(rest.strip_prefix(b" tid=")?)?;
-    let (inv, rest) = decimal(rest.strip_prefix(b" inv=")?)?;
+    let (pid, rest) = plain_decimal(rest)?;
+    let (tid, rest) = plain_decimal(rest.strip_prefix(b" tid=")?)?;
+    let rest = rest.strip_prefix(b" inv=")?;
+    let head = &head[..head.len() - rest.len()];
+    let (inv, rest) = plain_decimal(rest)?;
     let what = rest.strip_prefix(b" ")?;
     let rest = behind_field(what.strip_prefix(b"hid=")?)?;
     let rest = behind_field(rest.strip_prefix(b" depth=")?)?;
@@ -62,10 +63,38 @@ pub fn parse_plain(bytes: &[u8]) -> Option<(PlainSpan<'_>, usize)> {
     let (ts, rest) = time(rest.strip_prefix(b" ts=")?)?;
     let (dur, rest) = time(rest.strip_prefix(b" dur=")?)?;
     let rest = rest.strip_prefix(b" ")?;
-    let (attrs, rest) = attributes(rest)?;
+    let (attrs, rest) = plain_attributes(rest)?;
     let len = bytes.len() - rest.len();
     (len <= PLAIN_BYTES_MAX)
-        .then_some((PlainSpan { mono_ns, pid, tid, inv, what, ts, dur, attrs, envelope_len }, len))
+        .then_some((PlainSpan { mono_ns, head, pid, tid, inv, what, ts, dur, attrs, envelope_len }, len))
+}
+
+/// Reads the device clock anchor whose envelope starts `bytes`, if that is in the form of its [`Display`](core::fmt::Display),
+/// and how many bytes its record has, its newline included. What it reads,
+/// [`parse_device_anchor`](crate::parse_device_anchor) reads alike.
+pub fn parse_plain_device_anchor(bytes: &[u8]) -> Option<(DeviceClockAnchor, usize)> {
+    let (_, _, rest) = envelope(bytes)?;
+    let (pid, rest) = plain_decimal(rest.strip_prefix(b"clock.anchor: [DEV_CLOCK_ANCHOR] v=1 pid=")?)?;
+    let (inv, rest) = plain_decimal(rest.strip_prefix(b" inv=")?)?;
+    let (host_ns, rest) = time(rest.strip_prefix(b" host_ns=")?)?;
+    let (dev_cyc, rest) = plain_decimal(rest.strip_prefix(b" dev_cyc=")?)?;
+    let (dev_freq, rest) = plain_decimal(rest.strip_prefix(b" dev_freq=")?)?;
+    let (half_ns, rest) = plain_decimal(rest.strip_prefix(b" half_ns=")?)?;
+    let rest = rest.strip_prefix(b"\n")?;
+    let anchor = DeviceClockAnchor { pid, inv, host_ns, dev_cyc, dev_freq, half_ns };
+    (dev_freq != 0).then_some((anchor, bytes.len() - rest.len()))
+}
+
+/// The time of an envelope of level TIMING, what is behind its digits, and what is behind all of it.
+#[inline]
+fn envelope(bytes: &[u8]) -> Option<(i64, &[u8], &[u8])> {
+    let (mono_ns, behind) = time(bytes.strip_prefix(ENVELOPE_START)?)?;
+    let rest = behind.strip_prefix(b"][T0x")?;
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    if !(1..=16).contains(&digits) {
+        return None;
+    }
+    Some((mono_ns, behind, rest[digits..].strip_prefix(b"][TIMING] ")?))
 }
 
 const EVERY_BYTE: u64 = 0x0101_0101_0101_0101;
@@ -83,9 +112,10 @@ fn eight(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|eight| u64::from_le_bytes(*eight))
 }
 
-/// The number at the start, of 1 to 19 digits, and what is behind it.
+/// The number at the start, of 1 to 19 digits, and what is behind it. `None` for anything else, or if fewer than eight
+/// bytes follow.
 #[inline]
-fn decimal(bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub fn plain_decimal(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value: u64 = 0;
     let mut digits = 0;
     loop {
@@ -118,7 +148,7 @@ const POWERS: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_
 
 #[inline]
 fn time(bytes: &[u8]) -> Option<(i64, &[u8])> {
-    let (value, rest) = decimal(bytes)?;
+    let (value, rest) = plain_decimal(bytes)?;
     Some((i64::try_from(value).ok()?, rest))
 }
 
@@ -139,9 +169,9 @@ fn behind_field(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The attributes up to the newline, and what is behind that.
+/// The attributes up to the newline, and what is behind that. `None` if they are not in the encoder's form.
 #[inline]
-fn attributes(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+pub fn plain_attributes(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let len = match bytes.first_chunk::<8>() {
         // The commonest by far.
         Some([b'\n', ..]) => 0,

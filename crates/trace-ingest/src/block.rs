@@ -4,9 +4,7 @@
 
 use crate::complaint::{Complaints, Reason};
 use crate::scan::{Found, Scanner, Sink, scan_lines};
-use simpler_record_format::{
-    ClockAnchor, DeviceClockAnchor, DropReport, Input, PlainSpan, RawHostIdentity, SpanParse, parse_span,
-};
+use simpler_record_format::{ClockAnchor, DeviceClockAnchor, DropReport, RawHostIdentity};
 use simpler_trace_model::{Admission, Batch, Keep, Lexicon, TraceBuilder};
 use std::sync::Arc;
 
@@ -140,16 +138,9 @@ impl Sink for Filling<'_> {
         block.notes.push((block.spans.len() as u32, offset, note));
     }
 
-    fn plain(&mut self, offset: u64, plain: &PlainSpan<'_>, record: &[u8]) -> bool {
+    fn line(&mut self, offset: u64, bytes: &[u8]) -> Option<usize> {
         let Filling { decoder, block } = self;
-        // A span's offset is that of its marker.
-        let at = within(block.base, offset) + plain.envelope_len as u32;
-        decoder.lexicon.add_plain(&mut block.spans, at, plain, || {
-            match parse_span(&record[plain.envelope_len..], Input::Whole) {
-                SpanParse::Span(span, _) => Some(span),
-                _ => None,
-            }
-        })
+        decoder.lexicon.add_line(&mut block.spans, within(block.base, offset), bytes)
     }
 }
 

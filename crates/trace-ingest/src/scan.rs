@@ -9,13 +9,13 @@
 //! contains no further `[`.
 
 use crate::complaint::Reason;
-use memchr::{memchr, memchr2, memmem, memrchr};
+use memchr::{memchr, memchr_iter, memchr2, memmem, memrchr};
 use simpler_record_format::{
     CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, ClockAnchor, DEVICE_ANCHOR_FUNC, DEVICE_ANCHOR_MARKER,
     DROP_REPORT_MARKER, DeviceClockAnchor, DropReport, ENVELOPE_START, HOST_IDENTITY_FUNC,
-    HOST_IDENTITY_MARKER, Input, PlainSpan, RECORD_BYTES, RawEnvelope, RawHostIdentity, RawSpan, RecordEnd,
-    SPAN_FUNC, SPAN_MARKER, SPAN_WINDOW_BYTES, SpanParse, parse_clock_anchor, parse_device_anchor,
-    parse_drop_report, parse_envelope, parse_host_identity, parse_plain, parse_span,
+    HOST_IDENTITY_MARKER, Input, RECORD_BYTES, RawEnvelope, RawHostIdentity, RawSpan, RecordEnd, SPAN_FUNC,
+    SPAN_MARKER, SPAN_WINDOW_BYTES, SpanParse, parse_clock_anchor, parse_device_anchor, parse_drop_report,
+    parse_envelope, parse_host_identity, parse_plain_device_anchor, parse_span,
 };
 
 /// How far an envelope, an anchor or a drop report is looked for: twice the longest record.
@@ -57,11 +57,11 @@ pub trait Sink {
     /// Takes one thing.
     fn found(&mut self, offset: u64, found: Found<'_>);
 
-    /// Takes a span record that stands alone on its line in the encoder's form; `record` is all of it. Only what is
-    /// taken here is not looked at again: `false` has the record read field by field and found.
-    fn plain(&mut self, offset: u64, plain: &PlainSpan<'_>, record: &[u8]) -> bool {
-        let _ = (offset, plain, record);
-        false
+    /// Takes the record that `bytes` begin with, if that is a span's, in the encoder's form and alone on its line, and
+    /// says how long it is. What is not taken here is read field by field and found.
+    fn line(&mut self, offset: u64, bytes: &[u8]) -> Option<usize> {
+        let _ = (offset, bytes);
+        None
     }
 }
 
@@ -159,6 +159,7 @@ fn scan(
     line: &mut Line,
     found: &mut impl Sink,
 ) -> usize {
+    let mut level_at = 0;
     while let Some(at) = memchr2(b'[', b'\n', &held[cursor..]).map(|offset| cursor + offset) {
         if at >= lines_end && held.len() - at < LOOKAHEAD_BYTES {
             return at;
@@ -171,7 +172,7 @@ fn scan(
         }
         cursor = at;
         // As long as each line is a record, there is nothing to look for.
-        while let Some(len) = plain(held, base, cursor, line, found) {
+        while let Some(len) = self::line(held, base, cursor, line, &mut level_at, found) {
             cursor += len;
         }
         if cursor == at {
@@ -181,11 +182,55 @@ fn scan(
     held.len()
 }
 
-/// Has a plain span record taken, if one begins here and its line is all of `held`'s, and says how long that is.
-fn plain(held: &[u8], base: u64, at: usize, line: &Line, found: &mut impl Sink) -> Option<usize> {
+/// Takes the record that begins here, if it is a plain one and all of its line, and says how long it is. `level_at` is
+/// where the last such record had its level, which most likely tells what this one is.
+fn line(
+    held: &[u8],
+    base: u64,
+    at: usize,
+    line: &Line,
+    level_at: &mut usize,
+    found: &mut impl Sink,
+) -> Option<usize> {
+    let bytes = &held[at..];
     let begins = line.records == 0 && !matches!(held[..at].last(), Some(b'\'' | b'`' | b'"'));
-    let (plain, len) = parse_plain(&held[at..]).filter(|_| begins)?;
-    found.plain(base + at as u64, &plain, &held[at..at + len]).then_some(len)
+    if !begins || !bytes.starts_with(ENVELOPE_START) {
+        return None;
+    }
+    let offset = base + at as u64;
+    let level = bytes.get(*level_at..).unwrap_or_default();
+    let is_span = !level.starts_with(b"[TIMING] clock.anchor");
+    let is_timing = !matches!(level, [b'[', b'I' | b'D' | b'W' | b'E', ..]);
+    if is_timing
+        && is_span
+        && let Some(len) = found.line(offset, bytes)
+    {
+        return Some(len);
+    }
+    if is_timing && let Some((anchor, len)) = parse_plain_device_anchor(bytes) {
+        found.found(offset, Found::DeviceAnchor(anchor));
+        return Some(len);
+    }
+    let (level, len) = ordinary(bytes)?;
+    *level_at = level;
+    Some(len)
+}
+
+/// Where the level is and how long the line is that begins with an envelope, if nothing in it can be a record for
+/// machines or the trace of one.
+fn ordinary(bytes: &[u8]) -> Option<(usize, usize)> {
+    let newline = memchr(b'\n', &bytes[..bytes.len().min(RECORD_WINDOW_BYTES)])?;
+    let line = &bytes[..newline];
+    // The envelope's three brackets, and no other; none of them begins a marker.
+    let mut brackets = memchr_iter(b'[', line);
+    let (_, thread, level) = (brackets.next()?, brackets.next()?, brackets.next()?);
+    let prose = brackets.next().is_none()
+        && line[thread..].starts_with(b"[T0x")
+        && [&b"[INFO]"[..], b"[DEBUG]", b"[WARN]", b"[ERROR]"]
+            .iter()
+            .any(|name| line[level..].starts_with(name));
+    // A cut one is counted.
+    (prose && !line.ends_with(b"~") && !line.ends_with(b"~\r")).then_some((level, newline + 1))
 }
 
 /// The bytes around a position of interest.

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 use proptest::prelude::*;
-use simpler_trace_ingest::{Found, Keep, Options, Reading, Scanner, Source, read_with};
+use simpler_trace_ingest::{Found, Keep, Options, Reading, Reason, Scanner, Source, read_with};
 use simpler_trace_model::TraceBuilder;
 use std::fs;
 use std::num::NonZeroUsize;
@@ -45,11 +45,13 @@ fn said(reading: &Reading) -> (Vec<String>, String) {
     (spans.collect(), rest)
 }
 
-/// The same by the scanner alone, which reads each record field by field.
-fn slowly(log: &[u8]) -> (Vec<String>, u64) {
+/// The same by the scanner alone, which reads each record field by field; and the damage that it meets.
+fn slowly(log: &[u8]) -> (Vec<String>, u64, Vec<String>) {
     let mut builder = TraceBuilder::new();
     let mut scanner = Scanner::new();
-    let mut take = |_: u64, found: Found<'_>| match found {
+    let mut damage = Vec::new();
+    let mut take = |offset: u64, found: Found<'_>| match found {
+        Found::Fault(reason) => damage.push(format!("{offset} {reason}")),
         Found::Span(span, mono_ns) => {
             builder.span(&span, mono_ns);
         }
@@ -62,7 +64,7 @@ fn slowly(log: &[u8]) -> (Vec<String>, u64) {
     let duplicates = builder.counts_mut().duplicates;
     let trace = builder.finish();
     let reading = Reading { trace, complaints: Default::default(), bytes: 0 };
-    (said(&reading).0, duplicates)
+    (said(&reading).0, duplicates, damage)
 }
 
 /// A line such as logs hold, damaged in some place more often than not.
@@ -84,7 +86,14 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
         format!("[mono_ns={n}][T0x7f][TIMING] clock_anchor: [CLOCK_ANCHOR] v=1 pid={pid} mono_ns={n} wall_ns={n}\n")
     });
     let change = (any::<prop::sample::Index>(), prop::sample::select(b" =[]\\\"'~\n\r0x9\x1b\xff".to_vec()));
-    let intact = prop_oneof![8 => span, 1 => anchor, 1 => Just("a word\n".to_owned())];
+    let ordinary = prop::sample::select(vec![
+        "a word\n",
+        "[mono_ns=7][T0x7f][INFO] poll: nothing to retire\n",
+        "[mono_ns=7][T0x7f][WARN] poll: a list [of three]\n",
+        "[mono_ns=7][T0x7f][INFO] poll: cut~\n",
+        "[mono_ns=7][T0x7f][INFO] poll: [HOSTLOG_DROPS] v=1 pid=7\n",
+    ]);
+    let intact = prop_oneof![16 => span, 2 => anchor, 3 => ordinary.prop_map(str::to_owned)];
     (intact, prop::option::weighted(0.4, change), any::<bool>()).prop_map(|(text, change, cut)| {
         let mut line = text.into_bytes();
         if let Some((at, byte)) = change {
@@ -101,12 +110,22 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn a_record_read_the_quick_way_is_read_alike(lines in prop::collection::vec(line(), 0..60)) {
+    fn a_record_read_the_quick_way_is_read_alike(lines in prop::collection::vec(line(), 0..60), again in 1..4_usize) {
+        // What comes again is expected.
+        let log = lines.concat().repeat(again);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
-        fs::write(&path, lines.concat()).unwrap();
+        fs::write(&path, &log).unwrap();
         let reading = read(&path, 1, Keep::All);
-        prop_assert_eq!((said(&reading).0, reading.trace.counts().duplicates), slowly(&lines.concat()));
+        let (spans, duplicates, damage) = slowly(&log);
+        prop_assert_eq!((said(&reading).0, reading.trace.counts().duplicates), (spans, duplicates));
+        let complaints = reading.complaints.first().iter();
+        let complaints = complaints.filter(|one| !matches!(one.reason, Reason::Duplicate | Reason::ImpossibleTime));
+        let complaints: Vec<String> = complaints.map(|one| format!("{} {}", one.offset, one.reason)).collect();
+        // The first hundred are kept, of all kinds together.
+        if reading.complaints.total() <= 100 {
+            prop_assert_eq!(complaints, damage);
+        }
     }
 }
 

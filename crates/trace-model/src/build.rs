@@ -8,7 +8,7 @@ use crate::digest::{Batch, Digest};
 use crate::group::{Current, Grouped, Groups};
 use crate::hosts::{self, Host};
 use crate::intern::Interner;
-use crate::invocation::{self, Invocation};
+use crate::invocation::{self, Invocation, Part};
 use crate::span::{Attributes, AttrsId, KindId, NO_ENVELOPE, Name, NameId, Span, SpanKind, ThreadId};
 use crate::tree::parents;
 use crate::vocabulary::Family;
@@ -126,10 +126,12 @@ pub struct TraceBuilder {
     kind_ids: HashTable<KindId>,
     kind_hash: DefaultHashBuilder,
     kinds: Vec<SpanKind>,
-    /// By kind, the life of its process id, as far as that was looked up since lives last changed.
-    kind_lives: Vec<(u64, u32)>,
+    /// By kind.
+    facts: Vec<KindFacts>,
     attrs: Interner,
     device: Vec<bool>,
+    /// By attribute text, whether its emitter cut it.
+    attrs_truncated: Vec<bool>,
     /// By thread that decodes, what the numbers of its lexicon stand for.
     translations: Vec<Translation>,
     lives: Vec<Life>,
@@ -143,6 +145,17 @@ pub struct TraceBuilder {
     fresh_anchor: FxHashMap<u64, (Anchor, Option<u32>)>,
     device_anchors: Vec<(u32, DeviceClockAnchor)>,
     counts: Counts,
+}
+
+/// What is asked of each record's kind.
+struct KindFacts {
+    /// The life of its process id, as of this epoch of [`Current`].
+    epoch: u64,
+    life: u32,
+    /// What its spans are to an invocation.
+    part: Part,
+    /// Whether its name was cut.
+    truncated: bool,
 }
 
 /// What the numbers of a lexicon stand for.
@@ -207,25 +220,26 @@ impl TraceBuilder {
         }
     }
 
+    /// Looks the current life of a kind's process id up.
+    #[cold]
+    fn refresh_life(&mut self, kind: KindId) -> u32 {
+        let life = self.life_of(self.kinds[kind.0 as usize].pid);
+        let facts = &mut self.facts[kind.0 as usize];
+        (facts.epoch, facts.life) = (self.current_life.epoch(), life);
+        life
+    }
+
     fn admit(&mut self, kind: KindId, attrs: AttrsId, record: &Digest) -> Admission {
         let device = self.device[attrs.0 as usize];
-        let of = self.kinds[kind.0 as usize];
-        let (epoch, life) = self.kind_lives[kind.0 as usize];
-        let life = if epoch == self.current_life.epoch() {
-            life
-        } else {
-            let life = self.life_of(of.pid);
-            self.kind_lives[kind.0 as usize] = (self.current_life.epoch(), life);
-            life
-        };
-        let kept = self.groups.add(life, record, kind, attrs, device, &self.kinds, &self.device);
+        let KindFacts { epoch, life, part, truncated } = self.facts[kind.0 as usize];
+        let life = if epoch == self.current_life.epoch() { life } else { self.refresh_life(kind) };
+        let kept = self.groups.add(life, record, kind, attrs, part, &self.kinds, &self.device);
         if !kept {
             self.counts.duplicates += 1;
             return Admission::Duplicate;
         }
-        self.counts.truncated_fields += u64::from(self.names[of.name.0 as usize].truncated)
-            + u64::from(Attributes(self.attrs.get(attrs.0)).truncated());
-        self.lives[life as usize].has_spans = true;
+        self.counts.truncated_fields +=
+            u64::from(truncated) + u64::from(self.attrs_truncated[attrs.0 as usize]);
         let made = record.mono_ns;
         let possible = device
             || record
@@ -319,7 +333,10 @@ impl TraceBuilder {
         // By life, invocation and time; a file that was read twice holds each twice.
         self.device_anchors.sort();
         self.device_anchors.dedup();
-        let (spans, groups) = self.groups.finish();
+        let (spans, groups, chains) = self.groups.finish();
+        for life in groups.lives() {
+            self.lives[life as usize].has_spans = true;
+        }
         let mut trace = Trace {
             spans,
             groups,
@@ -336,7 +353,7 @@ impl TraceBuilder {
             grouped: Vec::new(),
             orphans: OnceLock::new(),
         };
-        (trace.invocations, trace.grouped) = invocation::group(&trace);
+        (trace.invocations, trace.grouped) = invocation::group(&trace, &chains);
         trace
     }
 
@@ -358,6 +375,7 @@ impl TraceBuilder {
         let (id, new) = self.attrs.intern(raw);
         if new {
             self.device.push(Attributes(raw).is_device());
+            self.attrs_truncated.push(Attributes(raw).truncated());
         }
         AttrsId(id)
     }
@@ -384,9 +402,16 @@ impl TraceBuilder {
         let id = KindId(kinds.len() as u32);
         self.kind_ids.insert_unique(hashed, id, |id| hash(hasher, &kinds[id.0 as usize]));
         self.kinds.push(kind);
-        self.kind_lives.push((Current::NEVER, 0));
+        let of = &self.names[name.0 as usize];
+        let (part, truncated) = (Part::new(of, depth), of.truncated);
+        self.facts.push(KindFacts { epoch: Current::NEVER, life: 0, part, truncated });
         id
     }
+}
+
+/// Whether spans of a family belong to invocations.
+pub(crate) fn is_grouped(family: Family) -> bool {
+    !matches!(family, Family::Scheduler | Family::External)
 }
 
 /// A whole log, ready to be asked.
@@ -527,7 +552,7 @@ impl Trace {
 
     /// Whether the span belongs to an invocation: scheduler spans and external ones do not.
     pub fn is_grouped(&self, span: &Span) -> bool {
-        !matches!(self.name(span).family, Family::Scheduler | Family::External)
+        is_grouped(self.name(span).family)
     }
 
     /// Records lost before they reached the log, over all lives.

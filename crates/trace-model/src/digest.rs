@@ -6,7 +6,11 @@
 //! gives the numbers; it lives as long as its thread, and each [`Batch`] holds what was new in it.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use simpler_record_format::{PlainSpan, RawSpan, is_truncated_field};
+use memchr::memmem;
+use simpler_record_format::{
+    ENVELOPE_START, Input, PlainSpan, RECORD_BYTES, RawSpan, SpanParse, is_truncated_field, parse_plain,
+    parse_span, plain_attributes, plain_decimal,
+};
 use std::hash::BuildHasher;
 use std::ops::Range;
 
@@ -99,13 +103,91 @@ struct Cached {
     number: Option<u32>,
 }
 
+/// How many threads' next records can be expected at a time.
+const THREADS: usize = 256;
+
+/// How many lengths of what a thread's records begin with are looked for: the numbers of threads differ in their
+/// digits.
+const HEAD_LENS: usize = 4;
+
+/// Of how many kinds it is known what they look like. A log has some hundreds, a hostile one has one a record.
+const EXPECTED_MAX: u32 = 1 << 16;
+
+/// What the records of a thread begin with, and which came last.
+#[derive(Clone, Debug, Default)]
+struct Thread {
+    /// [`PlainSpan::head`]; empty in a free place.
+    head: Vec<u8>,
+    /// Where in it the span's marker is.
+    marker: u32,
+    /// The last record's kind.
+    last: u32,
+}
+
+/// What a record of a kind looks like, and what comes with it and after it.
+#[derive(Clone, Debug)]
+struct Expected {
+    /// From behind the digits of `inv` to those of `ts`. Empty if it is not known.
+    text: Vec<u8>,
+    /// The attributes of the last one.
+    attrs: ShortAttributes,
+    /// The two kinds that came last after one of this kind in its thread, the later one first.
+    next: [u32; 2],
+}
+
+/// Attributes that are short, as most are, with the newline behind them, and their number.
+#[derive(Clone, Copy, Debug, Default)]
+struct ShortAttributes {
+    text: u128,
+    /// How many bytes that is; none if there are no short ones.
+    len: u32,
+    number: u32,
+}
+
+impl ShortAttributes {
+    fn new(raw: &[u8], number: u32) -> ShortAttributes {
+        let mut text = [0; 16];
+        match text.get_mut(..raw.len() + 1) {
+            Some(place) => {
+                place[..raw.len()].copy_from_slice(raw);
+                place[raw.len()] = b'\n';
+                ShortAttributes { text: u128::from_le_bytes(text), len: raw.len() as u32 + 1, number }
+            }
+            None => ShortAttributes::default(),
+        }
+    }
+
+    /// Their number and what is behind them, if `bytes` begin with them.
+    #[inline]
+    fn strip(self, bytes: &[u8]) -> Option<(u32, &[u8])> {
+        let text = u128::from_le_bytes(*bytes.first_chunk()?);
+        // The bytes that matter are the lowest.
+        let differ = (text ^ self.text).checked_shl(128 - 8 * self.len)?;
+        (differ == 0).then(|| (self.number, &bytes[self.len as usize..]))
+    }
+}
+
+/// No kind.
+const NO_KIND: u32 = u32::MAX;
+
 /// The numbers that one thread has given to words.
+///
+/// A thread of a traced program does the same again and again. So what its next record looks like is known but for four
+/// numbers, and what is expected is compared rather than read.
 pub struct Lexicon {
     keep: Keep,
     kinds: Table,
     attrs: Table,
     quick_kinds: Vec<Cached>,
     quick_attrs: Vec<Cached>,
+    /// The numbers of what [`Keep::Durations`] keeps, by their place in [`CLOCKS`].
+    clocks: [Option<u32>; 4],
+    /// Finds the key of a clock.
+    clk: memmem::Finder<'static>,
+    threads: Vec<Thread>,
+    head_lens: [usize; HEAD_LENS],
+    /// By kind.
+    expected: Vec<Expected>,
 }
 
 /// All words of one sort, each after its hash's key, end to end.
@@ -147,6 +229,11 @@ impl Lexicon {
             attrs: Table::default(),
             quick_kinds: vec![Cached::default(); CACHED],
             quick_attrs: vec![Cached::default(); CACHED],
+            clocks: [None; 4],
+            clk: memmem::Finder::new(b"clk="),
+            threads: vec![Thread::default(); THREADS],
+            head_lens: [0; HEAD_LENS],
+            expected: Vec::new(),
         }
     }
 
@@ -165,16 +252,60 @@ impl Lexicon {
         });
     }
 
-    /// As [`Lexicon::add`] for a record in the encoder's form. `parse` reads the whole record, which is asked for
-    /// where its words have not been seen; if that finds something else, nothing is added, and the answer is `false`.
-    pub fn add_plain<'a>(
-        &mut self,
-        batch: &mut Batch,
-        offset: u32,
-        plain: &PlainSpan<'_>,
-        parse: impl FnOnce() -> Option<RawSpan<'a>>,
-    ) -> bool {
-        let PlainSpan { mono_ns, pid, tid, inv, what, ts, dur, attrs, .. } = *plain;
+    /// As [`Lexicon::add`] for the record that `bytes` begin with, envelope and all, and says how many bytes it has. If
+    /// it is not a span record in the encoder's form, and the only one on its line, nothing is added.
+    #[inline]
+    pub fn add_line(&mut self, batch: &mut Batch, offset: u32, bytes: &[u8]) -> Option<usize> {
+        self.add_expected(batch, offset, bytes).or_else(|| self.add_plain(batch, offset, bytes))
+    }
+
+    /// Adds a record that is the one that its thread was expected to have next.
+    #[inline]
+    fn add_expected(&mut self, batch: &mut Batch, offset: u32, bytes: &[u8]) -> Option<usize> {
+        let (mono_ns, head) = plain_time(bytes.strip_prefix(ENVELOPE_START)?)?;
+        let thread = self.thread(head)?;
+        let Thread { head: known, marker, last } = &self.threads[thread];
+        let marker = offset + (bytes.len() - head.len()) as u32 + marker;
+        let (inv, rest) = plain_decimal(&head[known.len()..])?;
+        let [kind, other] = self.expected.get(*last as usize)?.next;
+        let looks = |kind: u32| {
+            let expected = self.expected.get(kind as usize).filter(|expected| !expected.text.is_empty())?;
+            Some((kind, expected.attrs, rest.strip_prefix(expected.text.as_slice())?))
+        };
+        let (kind, attrs, rest) = looks(kind).or_else(|| looks(other))?;
+        let (ts, rest) = plain_time(rest)?;
+        let (dur, rest) = plain_time(rest.strip_prefix(b" dur=")?)?;
+        let rest = rest.strip_prefix(b" ")?;
+        let (attrs, rest) = match attrs.strip(rest) {
+            Some(expected) => expected,
+            None => {
+                let (attrs, rest) = plain_attributes(rest)?;
+                (self.expect_attributes(batch, kind, attrs), rest)
+            }
+        };
+        let len = bytes.len() - rest.len();
+        if len > RECORD_BYTES {
+            return None;
+        }
+        self.threads[thread].last = kind;
+        batch.spans.push(Digest { inv, ts, dur, mono_ns, kind, attrs, offset: marker });
+        Some(len)
+    }
+
+    /// The thread whose records begin as these bytes do.
+    #[inline]
+    fn thread(&self, bytes: &[u8]) -> Option<usize> {
+        self.head_lens.iter().find_map(|&len| {
+            let head = bytes.get(..len).filter(|head| head.ends_with(HEAD_END))?;
+            let place = place_of_head(head);
+            (self.threads[place].head == head).then_some(place)
+        })
+    }
+
+    /// Adds a record in the encoder's form, and expects from now on what it is.
+    fn add_plain(&mut self, batch: &mut Batch, offset: u32, bytes: &[u8]) -> Option<usize> {
+        let (plain, len) = parse_plain(bytes)?;
+        let PlainSpan { mono_ns, head, pid, tid, inv, what, ts, dur, attrs, envelope_len } = plain;
         let place = place(pid ^ tid.rotate_left(32), what);
         let same =
             |held: &Cached| held.number.is_some() && held.pid == pid && held.tid == tid && held.text == what;
@@ -187,7 +318,10 @@ impl Lexicon {
                     self.quick_kinds.swap(place, second);
                     self.quick_kinds[place].number.unwrap_or_default()
                 } else {
-                    let Some(record) = parse() else { return false };
+                    let SpanParse::Span(record, _) = parse_span(&bytes[envelope_len..len], Input::Whole)
+                    else {
+                        return None;
+                    };
                     let kind = self.kind(batch, &record);
                     self.quick_kinds.swap(place, second);
                     let held = &mut self.quick_kinds[place];
@@ -198,9 +332,51 @@ impl Lexicon {
                 }
             }
         };
-        let attrs = self.attributes(batch, attrs);
-        batch.spans.push(Digest { inv, ts, dur, mono_ns, kind, attrs, offset });
-        true
+        let attrs = self.expect_attributes(batch, kind, attrs);
+        let marker = envelope_len - (head.as_ptr().addr() - bytes.as_ptr().addr());
+        self.expect(head, marker as u32, kind, what);
+        batch.spans.push(Digest { inv, ts, dur, mono_ns, kind, attrs, offset: offset + envelope_len as u32 });
+        Some(len)
+    }
+
+    /// Notes what the records of a thread begin with, and that `kind`, which looks like `what`, came last.
+    fn expect(&mut self, head: &[u8], marker: u32, kind: u32, what: &[u8]) {
+        let thread = match self.thread(head) {
+            Some(thread) => thread,
+            None => {
+                if !self.head_lens.contains(&head.len()) {
+                    self.head_lens.rotate_right(1);
+                    self.head_lens[0] = head.len();
+                }
+                let thread = place_of_head(head);
+                let held = &mut self.threads[thread];
+                held.head.clear();
+                held.head.extend_from_slice(head);
+                (held.marker, held.last) = (marker, NO_KIND);
+                thread
+            }
+        };
+        let last = std::mem::replace(&mut self.threads[thread].last, kind);
+        if let Some(last) = self.expected.get_mut(last as usize)
+            && last.next[0] != kind
+        {
+            last.next = [kind, last.next[0]];
+        }
+        if let Some(expected) = self.expected.get_mut(kind as usize) {
+            expected.text.clear();
+            for part in [b" ", what, b" ts="] {
+                expected.text.extend_from_slice(part);
+            }
+        }
+    }
+
+    /// The number of attributes, which are expected again with their kind.
+    fn expect_attributes(&mut self, batch: &mut Batch, kind: u32, raw: &[u8]) -> u32 {
+        let number = self.attributes(batch, raw);
+        if let Some(expected) = self.expected.get_mut(kind as usize) {
+            expected.attrs = ShortAttributes::new(raw, number);
+        }
+        number
     }
 
     fn kind(&mut self, batch: &mut Batch, record: &RawSpan<'_>) -> u32 {
@@ -215,15 +391,22 @@ impl Lexicon {
             let name = batch.keep(record.name);
             let RawSpan { pid, tid, hid, depth, .. } = *record;
             batch.kinds.push(KindText { pid, tid, hid, depth, name });
+            if number < EXPECTED_MAX {
+                let (text, attrs) = (Vec::new(), ShortAttributes::default());
+                self.expected.push(Expected { text, attrs, next: [NO_KIND; 2] });
+            }
         }
         number
     }
 
     fn attributes(&mut self, batch: &mut Batch, raw: &[u8]) -> u32 {
-        let raw = match self.keep {
-            Keep::All => raw,
-            Keep::Durations => clock_of(raw),
-        };
+        if self.keep == Keep::Durations {
+            let clock = clock_of(raw, &self.clk);
+            return match self.clocks[clock] {
+                Some(number) => number,
+                None => *self.clocks[clock].insert(number_of(&mut self.attrs, batch, CLOCKS[clock])),
+            };
+        }
         let place = place(0, raw);
         let held = &self.quick_attrs[place];
         if let Some(number) = held.number
@@ -231,11 +414,7 @@ impl Lexicon {
         {
             return number;
         }
-        let (number, new) = self.attrs.number(raw);
-        if new {
-            let text = batch.keep(raw);
-            batch.attrs.push(text);
-        }
+        let number = number_of(&mut self.attrs, batch, raw);
         let held = &mut self.quick_attrs[place];
         held.number = Some(number);
         held.text.clear();
@@ -244,24 +423,45 @@ impl Lexicon {
     }
 }
 
-/// What [`Keep::Durations`] keeps.
-fn clock_of(raw: &[u8]) -> &'static [u8] {
-    // Most spans have none, or this one alone.
-    let (device, truncated) = match raw {
-        b"" => (false, false),
-        b"clk=dev" => (true, false),
-        _ => {
-            // Whoever has the key at all is looked at in full.
-            let may_be_device = raw.windows(4).any(|four| four == b"clk=");
-            (may_be_device && Attributes(raw).is_device(), is_truncated_field(raw))
-        }
-    };
-    match (device, truncated) {
-        (false, false) => b"",
-        (true, false) => b"clk=dev",
-        (false, true) => b"~",
-        (true, true) => b"clk=dev ~",
+/// The number of attributes, which the batch tells if they are new.
+fn number_of(attrs: &mut Table, batch: &mut Batch, raw: &[u8]) -> u32 {
+    let (number, new) = attrs.number(raw);
+    if new {
+        let text = batch.keep(raw);
+        batch.attrs.push(text);
     }
+    number
+}
+
+/// What [`Keep::Durations`] keeps: whether the span is on the device's clock, and whether its emitter cut something.
+const CLOCKS: [&[u8]; 4] = [b"", b"clk=dev", b"~", b"clk=dev ~"];
+
+/// Which of [`CLOCKS`] stands for these attributes.
+fn clock_of(raw: &[u8], clk: &memmem::Finder<'_>) -> usize {
+    // Whoever has the key at all is looked at in full.
+    let device = clk.find(raw).is_some() && Attributes(raw).is_device();
+    usize::from(device) + 2 * usize::from(is_truncated_field(raw))
+}
+
+/// What the head of a plain record ends in.
+const HEAD_END: &[u8] = b" inv=";
+
+/// A time at the start, and what is behind it.
+#[inline]
+fn plain_time(bytes: &[u8]) -> Option<(i64, &[u8])> {
+    let (value, rest) = plain_decimal(bytes)?;
+    Some((i64::try_from(value).ok()?, rest))
+}
+
+/// Where a thread is: by the end of its head, where its numbers are.
+#[inline]
+fn place_of_head(head: &[u8]) -> usize {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let numbers = &head[..head.len() - HEAD_END.len()];
+    let word = |bytes: &[u8]| bytes.last_chunk::<8>().map_or(0, |eight| u64::from_le_bytes(*eight));
+    let (tid, pid) = (word(numbers), word(&numbers[..numbers.len().saturating_sub(8)]));
+    let mixed = (tid ^ pid.rotate_left(29)).wrapping_mul(ODD);
+    (mixed >> 32) as usize % THREADS
 }
 
 /// Where the quick way looks for a word: by its length and its ends, where words differ.

@@ -6,6 +6,7 @@
 //! for each record is bounded.
 
 use crate::digest::Digest;
+use crate::invocation::Part;
 use crate::span::{AttrsId, GroupId, KindId, NO_ENVELOPE, Span, SpanKind};
 use hashbrown::{DefaultHashBuilder, HashTable};
 use rustc_hash::FxHashMap;
@@ -75,8 +76,13 @@ impl Grouped {
         &self.groups[id.0 as usize]
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.groups.len()
+    pub(crate) fn ids(&self) -> impl Iterator<Item = GroupId> + use<> {
+        (0..self.groups.len() as u32).map(GroupId)
+    }
+
+    /// The life of each group.
+    pub(crate) fn lives(&self) -> impl Iterator<Item = u32> {
+        self.groups.iter().map(|group| group.life)
     }
 
     /// When the record of a span was made.
@@ -91,18 +97,94 @@ impl Grouped {
     }
 }
 
+/// The spans of each group, by what links them.
+pub(crate) struct Chains {
+    /// By span, the one before it in its group.
+    before: Vec<u32>,
+    members: Vec<Members>,
+}
+
+impl Chains {
+    pub(crate) fn of(&self, id: GroupId) -> &Members {
+        &self.members[id.0 as usize]
+    }
+
+    /// All spans of a group, the last first.
+    pub(crate) fn backwards(&self, id: GroupId) -> impl Iterator<Item = u32> {
+        let known = |at: u32| (at != NONE).then_some(at);
+        std::iter::successors(known(self.members[id.0 as usize].last), move |&at| {
+            known(self.before[at as usize])
+        })
+    }
+}
+
 /// From where the lag of a record counts.
 fn origin(group: &Group, ts: i64, dur: i64, device: bool) -> i64 {
     let reference = if device { group.made_ns } else { ts.saturating_add(dur) };
     reference.saturating_sub(LAG_ORIGIN)
 }
 
-/// What tells a group's members apart while they come.
+/// What is known of a group's members while they come.
 #[derive(Clone, Copy)]
-struct Members {
+pub(crate) struct Members {
+    /// What tells them apart.
     filter: u64,
     last: u32,
     len: u32,
+    /// How many of them belong to invocations.
+    pub(crate) grouped: u32,
+    /// Of these, how many have depth 0, and the last such.
+    pub(crate) tops: u32,
+    top: u32,
+    /// What those that belong to invocations are together.
+    pub(crate) part: Part,
+    /// Whether some belong to none.
+    pub(crate) mixed: bool,
+}
+
+impl Default for Members {
+    fn default() -> Members {
+        Members {
+            filter: 0,
+            last: NONE,
+            len: 0,
+            grouped: 0,
+            tops: 0,
+            top: NONE,
+            part: Part::default(),
+            mixed: false,
+        }
+    }
+}
+
+impl Members {
+    fn add(&mut self, index: u32, part: Part) {
+        if part.grouped {
+            self.grouped += 1;
+            if part.top {
+                self.top = index;
+                self.tops += 1;
+            }
+            self.part.run |= part.run;
+            self.part.prewarm |= part.prewarm;
+        }
+        self.mixed |= !part.grouped;
+        self.last = index;
+    }
+
+    /// The root, if there are not several that it might be.
+    pub(crate) fn root(&self) -> Option<u32> {
+        (self.top != NONE).then_some(self.top)
+    }
+}
+
+/// The groups of a life.
+#[derive(Default)]
+struct OfLife {
+    /// The one that a record was last added to.
+    recent: Option<GroupId>,
+    /// Those whose inv is larger than all before them, as nearly every one's is when it is first seen.
+    ascending: Vec<GroupId>,
 }
 
 /// The spans so far.
@@ -113,10 +195,11 @@ pub(crate) struct Groups {
     before: Vec<u32>,
     grouped: Grouped,
     members: Vec<Members>,
-    ids: HashTable<GroupId>,
+    /// By life.
+    of_life: Vec<OfLife>,
+    /// The groups whose inv came after a larger one.
+    late: HashTable<GroupId>,
     hash: DefaultHashBuilder,
-    /// By life, its group that a record was last added to.
-    recent: Vec<Option<GroupId>>,
     /// Fingerprints of the spans of large groups. 64 bits stand for each; among ten million the chance that two
     /// different ones share theirs is below one in a hundred thousand.
     seen: HashTable<u64>,
@@ -132,12 +215,13 @@ impl Groups {
         record: &Digest,
         kind: KindId,
         attrs: AttrsId,
-        device: bool,
+        part: Part,
         kinds: &[SpanKind],
         devices: &[bool],
     ) -> bool {
+        let device = devices[attrs.0 as usize];
         let id = self.group(life, record);
-        let Members { filter, last, len } = self.members[id.0 as usize];
+        let Members { filter, last, len, .. } = self.members[id.0 as usize];
         let bit = 1 << (mix(record.ts as u64 ^ (record.dur as u64).rotate_left(32)) >> 58);
         // A device span without an envelope carries nothing that tells its time from another's.
         let comparable = record.mono_ns != NO_ENVELOPE || !device;
@@ -182,47 +266,70 @@ impl Groups {
         self.spans.push(Span { ts: record.ts, dur: record.dur, kind, attrs, group: id, lag });
         self.before.push(last);
         let len = if comparable || len != LOOKED_THROUGH_MAX { len.saturating_add(1) } else { len };
-        self.members[id.0 as usize] = Members { filter: filter | bit, last: index, len };
+        let members = &mut self.members[id.0 as usize];
+        members.add(index, part);
+        (members.filter, members.len) = (filter | bit, len);
         true
     }
 
-    /// The spans in log order, and their groups.
-    pub(crate) fn finish(self) -> (Vec<Span>, Grouped) {
-        (self.spans, self.grouped)
+    /// The spans in log order, their groups, and which are whose.
+    pub(crate) fn finish(self) -> (Vec<Span>, Grouped, Chains) {
+        (self.spans, self.grouped, Chains { before: self.before, members: self.members })
     }
 
     #[inline]
     fn group(&mut self, life: u32, record: &Digest) -> GroupId {
         let slot = life as usize;
-        if self.recent.len() <= slot {
-            self.recent.resize(slot + 1, None);
+        if self.of_life.len() <= slot {
+            self.of_life.resize_with(slot + 1, OfLife::default);
         }
-        if let Some(id) = self.recent[slot]
+        if let Some(id) = self.of_life[slot].recent
             && self.grouped.of(id).inv == record.inv
         {
             return id;
         }
-        let (groups, hasher) = (&mut self.grouped.groups, &self.hash);
-        let hashed = hasher.hash_one((life, record.inv));
+        let id = self.find(life, record.inv).unwrap_or_else(|| self.open(life, record));
+        self.of_life[slot].recent = Some(id);
+        id
+    }
+
+    fn find(&self, life: u32, inv: u64) -> Option<GroupId> {
+        let ascending = &self.of_life[life as usize].ascending;
+        let inv_of = |id: &GroupId| self.grouped.of(*id).inv;
+        let back = inv_of(ascending.last()?).checked_sub(inv)?;
+        // Where it is if no number is left out.
+        let near = usize::try_from(back).ok().and_then(|back| ascending.len().checked_sub(back + 1));
+        if let Some(&id) = near.map(|at| &ascending[at])
+            && inv_of(&id) == inv
+        {
+            return Some(id);
+        }
+        if let Ok(at) = ascending.binary_search_by_key(&inv, inv_of) {
+            return Some(ascending[at]);
+        }
         let same = |id: &GroupId| {
-            let group = &groups[id.0 as usize];
-            (group.life, group.inv) == (life, record.inv)
+            let group = self.grouped.of(*id);
+            (group.life, group.inv) == (life, inv)
         };
-        let id = match self.ids.find(hashed, same) {
-            Some(&id) => id,
-            None => {
-                let id = GroupId(groups.len() as u32);
-                let made_ns = if record.mono_ns == NO_ENVELOPE { 0 } else { record.mono_ns };
-                groups.push(Group { inv: record.inv, life, made_ns });
-                self.members.push(Members { filter: 0, last: NONE, len: 0 });
-                self.ids.insert_unique(hashed, id, |id| {
-                    let group = &groups[id.0 as usize];
-                    hasher.hash_one((group.life, group.inv))
-                });
-                id
-            }
-        };
-        self.recent[slot] = Some(id);
+        self.late.find(self.hash.hash_one((life, inv)), same).copied()
+    }
+
+    fn open(&mut self, life: u32, record: &Digest) -> GroupId {
+        let id = GroupId(self.grouped.groups.len() as u32);
+        let made_ns = if record.mono_ns == NO_ENVELOPE { 0 } else { record.mono_ns };
+        self.grouped.groups.push(Group { inv: record.inv, life, made_ns });
+        self.members.push(Members::default());
+        let ascending = &mut self.of_life[life as usize].ascending;
+        let (groups, hash) = (&self.grouped.groups, &self.hash);
+        if ascending.last().is_none_or(|last| groups[last.0 as usize].inv < record.inv) {
+            ascending.push(id);
+        } else {
+            let of = |id: &GroupId| {
+                let group = &groups[id.0 as usize];
+                hash.hash_one((group.life, group.inv))
+            };
+            self.late.insert_unique(of(&id), id, of);
+        }
         id
     }
 

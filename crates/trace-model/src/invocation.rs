@@ -6,9 +6,10 @@
 //! spans have no host time: theirs is when their record was made, and where that says nothing, they go with
 //! the host span before them, since a run emits them after its host stages.
 
-use crate::build::Trace;
-use crate::span::{GroupId, Span, SpanKind};
-use crate::vocabulary::{Family, Stage};
+use crate::build::{Trace, is_grouped};
+use crate::group::Chains;
+use crate::span::{GroupId, Name, Span};
+use crate::vocabulary::Stage;
 use std::ops::Range;
 
 /// What an invocation is.
@@ -92,64 +93,110 @@ pub(crate) fn effective_ns(orch: Option<&Span>, sched: Option<&Span>) -> Option<
     Some(end.saturating_sub(start))
 }
 
+/// What spans of a kind are to their invocation, or all of an invocation together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Part {
+    /// Whether they belong to one.
+    pub(crate) grouped: bool,
+    /// Whether they speak of a run,
+    pub(crate) run: bool,
+    /// or of setup before any.
+    pub(crate) prewarm: bool,
+    /// Whether their depth is 0.
+    pub(crate) top: bool,
+    /// Whether they are a run's own root, if their depth is 0.
+    pub(crate) root: bool,
+}
+
+impl Part {
+    pub(crate) fn new(name: &Name, depth: u32) -> Part {
+        Part {
+            grouped: is_grouped(name.family),
+            run: name.stage.is_some(),
+            prewarm: name.prewarm,
+            top: depth == 0,
+            root: name.stage == Some(Stage::Root),
+        }
+    }
+}
+
 /// Groups the spans of `trace`: the invocations, and the span indices that their ranges refer to.
-pub(crate) fn group(trace: &Trace) -> (Vec<Invocation>, Vec<u32>) {
-    let spans = &trace.spans;
-    let in_none = |kind: &SpanKind| {
-        let family = trace.names[kind.name.0 as usize].family;
-        matches!(family, Family::Scheduler | Family::External)
+pub(crate) fn group(trace: &Trace, chains: &Chains) -> (Vec<Invocation>, Vec<u32>) {
+    let part = |index: u32| {
+        let span = &trace.spans[index as usize];
+        Part::new(trace.name(span), trace.depth(span))
     };
-    let grouped_kinds: Vec<bool> = trace.kinds.iter().map(|kind| !in_none(kind)).collect();
-    let is_grouped = |span: &&Span| grouped_kinds[span.kind.0 as usize];
-    let mut lens = vec![0_u32; trace.groups.len()];
-    spans.iter().filter(is_grouped).for_each(|span| lens[span.group.0 as usize] += 1);
 
     // By pid, life and inv. The groups of a life come nearly in the order of their inv.
     let mut by_life: Vec<Vec<GroupId>> = vec![Vec::new(); trace.lives().len()];
-    for id in (0..trace.groups.len() as u32).map(GroupId).filter(|id| lens[id.0 as usize] > 0) {
+    let mut total = 0;
+    for id in trace.groups.ids().filter(|&id| chains.of(id).grouped > 0) {
         by_life[trace.groups.of(id).life as usize].push(id);
+        total += chains.of(id).grouped as usize;
     }
     let mut lives: Vec<u32> = (0..by_life.len() as u32).collect();
     lives.sort_by_key(|&life| trace.lives()[life as usize].pid);
-    let mut order: Vec<GroupId> = Vec::new();
-    for life in lives {
-        let of = &mut by_life[life as usize];
-        of.sort_by_key(|&id| trace.groups.of(id).inv);
-        order.append(of);
-    }
 
-    // Within a group log order holds.
-    let mut ends = vec![0_u32; trace.groups.len()];
-    let mut total = 0;
-    for id in &order {
-        ends[id.0 as usize] = total;
-        total += lens[id.0 as usize];
-    }
-    let mut grouped = vec![0_u32; total as usize];
-    for (index, span) in spans.iter().enumerate().filter(|(_, span)| is_grouped(span)) {
-        let end = &mut ends[span.group.0 as usize];
-        grouped[*end as usize] = index as u32;
-        *end += 1;
-    }
-
-    let mut invocations = Vec::with_capacity(order.len());
+    let mut grouped = vec![0_u32; total];
+    let mut invocations = Vec::new();
     let mut first = 0;
-    for id in order {
-        let len = lens[id.0 as usize] as usize;
-        let group = &mut grouped[first..first + len];
-        let roots = group.iter().filter(|&&index| trace.depth(&spans[index as usize]) == 0).count();
-        if roots < 2 {
-            invocations.push(describe(trace, group, first));
-        } else {
-            let mut at = first;
-            for part in split(trace, group) {
-                invocations.push(describe(trace, &grouped[at..at + part], at));
-                at += part;
+    for life in lives {
+        let ids = &mut by_life[life as usize];
+        ids.sort_by_key(|&id| trace.groups.of(id).inv);
+        for &id in ids.iter() {
+            let members = chains.of(id);
+            let group = &mut grouped[first..first + members.grouped as usize];
+            // Within a group log order holds.
+            let spans = chains.backwards(id).filter(|&index| !members.mixed || part(index).grouped);
+            group.iter_mut().rev().zip(spans).for_each(|(place, index)| *place = index);
+            let mut at = 0;
+            if members.tops > 1 {
+                for len in split(trace, group) {
+                    let indices = &group[at..at + len];
+                    let (root, all) = look_through(indices, part);
+                    invocations.push(describe(trace, root, all, indices, first + at));
+                    at += len;
+                }
+            } else {
+                invocations.push(describe(trace, members.root(), members.part, group, first));
             }
+            first += group.len();
         }
-        first += len;
     }
     (invocations, grouped)
+}
+
+/// The root among spans, and what they are together; as [`Members`](crate::group::Members) are told while they come.
+fn look_through(indices: &[u32], part: impl Fn(u32) -> Part) -> (Option<u32>, Part) {
+    let mut root: Option<u32> = None;
+    let mut all = Part::default();
+    for &index in indices {
+        let own = part(index);
+        all.run |= own.run;
+        all.prewarm |= own.prewarm;
+        // A run's own root goes before any other depth-0 span of its invocation.
+        if own.top && root.is_none_or(|held| own.root && !part(held).root) {
+            root = Some(index);
+        }
+    }
+    (root, all)
+}
+
+fn describe(trace: &Trace, root: Option<u32>, part: Part, indices: &[u32], first: usize) -> Invocation {
+    let leader = &trace.spans[root.unwrap_or(indices[0]) as usize];
+    Invocation {
+        life: trace.life_index(leader),
+        inv: trace.inv(leader),
+        hid: trace.hid(leader),
+        kind: match (part.run, part.prewarm) {
+            (true, _) => Kind::Run,
+            (false, true) => Kind::Prewarm,
+            (false, false) => Kind::Other,
+        },
+        root,
+        first: first as u32,
+        len: indices.len() as u32,
+    }
 }
 
 /// Orders a group of one (life, pid, inv) so that the spans of each invocation stand together, in time
@@ -209,38 +256,4 @@ fn root_windows<'a>(roots: impl Iterator<Item = &'a Span>) -> Vec<Range<i64>> {
         }
     }
     merged
-}
-
-fn describe(trace: &Trace, indices: &[u32], first: usize) -> Invocation {
-    let span = |index: u32| &trace.spans[index as usize];
-    let mut root: Option<u32> = None;
-    let (mut run, mut prewarm) = (false, false);
-    for &index in indices {
-        let name = trace.name(span(index));
-        run |= name.stage.is_some();
-        prewarm |= name.prewarm;
-        if trace.depth(span(index)) > 0 {
-            continue;
-        }
-        // A run's own root goes before any other depth-0 span of its invocation.
-        let better =
-            |held: u32| name.stage == Some(Stage::Root) && trace.name(span(held)).stage != Some(Stage::Root);
-        if root.is_none_or(better) {
-            root = Some(index);
-        }
-    }
-    let leader = span(root.unwrap_or(indices[0]));
-    Invocation {
-        life: trace.life_index(leader),
-        inv: trace.inv(leader),
-        hid: trace.hid(leader),
-        kind: match (run, prewarm) {
-            (true, _) => Kind::Run,
-            (false, true) => Kind::Prewarm,
-            (false, false) => Kind::Other,
-        },
-        root,
-        first: first as u32,
-        len: indices.len() as u32,
-    }
 }

@@ -24,6 +24,49 @@ fn one_number_used_again_is_another_invocation() {
 }
 
 #[test]
+fn numbers_that_come_in_any_order_and_in_turns_are_each_one_invocation() {
+    // 9 to 12 ascend with a gap; 4 and 2 come late, and all of them again.
+    let order = [9, 10, 12, 4, 2, 9, 2, 12, 4, 10];
+    let lines: Vec<Line> = order
+        .iter()
+        .zip(0..)
+        .map(|(&inv, at)| {
+            if at < 5 {
+                span(inv, 1, "simpler_run.bind", at * 100 + 10, 20)
+            } else {
+                span(
+                    inv,
+                    0,
+                    "simpler_run",
+                    (order[..5].iter().position(|&one| one == inv).unwrap() * 100) as i64,
+                    90,
+                )
+            }
+        })
+        .collect();
+    let trace = trace(&lines);
+    let found: Vec<(u64, usize, bool)> = trace
+        .invocations()
+        .iter()
+        .map(|one| (one.inv, trace.spans_of(one).count(), one.root_span(&trace).is_some()))
+        .collect();
+    assert_eq!(found, [2, 4, 9, 10, 12].map(|inv| (inv, 2, true)));
+}
+
+#[test]
+fn scheduler_spans_under_the_number_of_a_run_are_no_part_of_it() {
+    let mut lines = run(1, 1_000);
+    lines.insert(3, span(1, 0, "node.submit", 1_100, 50));
+    lines.push(span(1, 1, "ext.app.load", 1_200, 50));
+    let trace = trace(&lines);
+    assert_eq!(trace.invocations().len(), 1);
+    let invocation = &trace.invocations()[0];
+    assert_eq!(invocation.root_span(&trace).unwrap().ts, 1_000);
+    let indices: Vec<u32> = trace.span_indices(invocation).to_vec();
+    assert_eq!(indices, [0, 1, 2, 4, 5, 6]);
+}
+
+#[test]
 fn touching_roots_are_two_and_overlapping_ones_are_one() {
     let roots = |second| trace(&[span(1, 0, "simpler_run", 0, 100), span(1, 0, "simpler_run", second, 100)]);
     assert_eq!(roots(100).invocations().len(), 2);
