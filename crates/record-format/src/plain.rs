@@ -24,6 +24,8 @@ pub struct PlainSpan<'a> {
     pub mono_ns: i64,
     /// All between that time and the digits of `inv`: what the records of a thread share.
     pub head: &'a [u8],
+    /// How many bytes stand in front of the head.
+    pub head_at: usize,
     /// The process.
     pub pid: u64,
     /// The thread.
@@ -53,6 +55,7 @@ pub fn parse_plain(bytes: &[u8]) -> Option<(PlainSpan<'_>, usize)> {
     let (pid, rest) = plain_decimal(rest)?;
     let (tid, rest) = plain_decimal(rest.strip_prefix(b" tid=")?)?;
     let rest = rest.strip_prefix(b" inv=")?;
+    let head_at = bytes.len() - head.len();
     let head = &head[..head.len() - rest.len()];
     let (inv, rest) = plain_decimal(rest)?;
     let what = rest.strip_prefix(b" ")?;
@@ -65,8 +68,10 @@ pub fn parse_plain(bytes: &[u8]) -> Option<(PlainSpan<'_>, usize)> {
     let rest = rest.strip_prefix(b" ")?;
     let (attrs, rest) = plain_attributes(rest)?;
     let len = bytes.len() - rest.len();
-    (len <= PLAIN_BYTES_MAX)
-        .then_some((PlainSpan { mono_ns, head, pid, tid, inv, what, ts, dur, attrs, envelope_len }, len))
+    (len <= PLAIN_BYTES_MAX).then_some((
+        PlainSpan { mono_ns, head, head_at, pid, tid, inv, what, ts, dur, attrs, envelope_len },
+        len,
+    ))
 }
 
 /// Reads the device clock anchor whose envelope starts `bytes`, if that is in the form of its [`Display`](core::fmt::Display),

@@ -305,7 +305,7 @@ impl Lexicon {
     /// Adds a record in the encoder's form, and expects from now on what it is.
     fn add_plain(&mut self, batch: &mut Batch, offset: u32, bytes: &[u8]) -> Option<usize> {
         let (plain, len) = parse_plain(bytes)?;
-        let PlainSpan { mono_ns, head, pid, tid, inv, what, ts, dur, attrs, envelope_len } = plain;
+        let PlainSpan { mono_ns, head, head_at, pid, tid, inv, what, ts, dur, attrs, envelope_len } = plain;
         let place = place(pid ^ tid.rotate_left(32), what);
         let same =
             |held: &Cached| held.number.is_some() && held.pid == pid && held.tid == tid && held.text == what;
@@ -333,8 +333,7 @@ impl Lexicon {
             }
         };
         let attrs = self.expect_attributes(batch, kind, attrs);
-        let marker = envelope_len - (head.as_ptr().addr() - bytes.as_ptr().addr());
-        self.expect(head, marker as u32, kind, what);
+        self.expect(head, (envelope_len - head_at) as u32, kind, what);
         batch.spans.push(Digest { inv, ts, dur, mono_ns, kind, attrs, offset: offset + envelope_len as u32 });
         Some(len)
     }
