@@ -1,10 +1,12 @@
 //! The facts that `simpler check` states about a log, and nothing that the log does not say.
 //!
 //! Ranks are process lives that run callables. A *round* is one step over all ranks: runs whose roots carry
-//! the same `run_id` are one round; a run without it is a round of its own.
+//! the same `run_id` are one round; a run without it is a round of its own, and so is each where no two ranks share a
+//! number.
 
 use crate::build::Trace;
-use crate::invocation::{Invocation, Kind};
+use crate::invocation::Kind;
+use crate::ranks::Identified;
 use crate::span::Span;
 use crate::statistics::{Stats, mean_ns};
 use crate::vocabulary::{Family, Stage};
@@ -178,38 +180,35 @@ impl Trace {
     }
 
     fn ranks(&self, facts: &mut Facts) {
-        // The ranks of a round, by run_id, callable, and how often this rank had that pair before.
-        let mut rounds: FxHashMap<(i64, u64, usize), Vec<Rank>> = FxHashMap::default();
-        let mut repeats: FxHashMap<(u32, i64, u64), usize> = FxHashMap::default();
-        let mut ranks = FxHashSet::default();
-        let mut first_run: FxHashMap<u32, (i64, usize)> = FxHashMap::default();
-        let runs: Vec<&Invocation> =
-            self.invocations().iter().filter(|invocation| invocation.kind == Kind::Run).collect();
-        for (index, run) in runs.iter().enumerate() {
+        let runs: Vec<u32> =
+            (0..self.invocations().len() as u32).filter(|&index| self.run(index).kind == Kind::Run).collect();
+        let mut first_run: FxHashMap<u32, (i64, u32)> = FxHashMap::default();
+        for &index in &runs {
+            let run = self.run(index);
             let host = self.spans_of(run).filter(|span| !self.is_device(span));
             let start = host.map(|span| span.ts).min().unwrap_or(i64::MAX);
             let first = first_run.entry(run.life).or_insert((start, index));
             *first = (*first).min((start, index));
-            let root = run.root_span(self);
-            match root.and_then(|root| Some((root, self.attributes(root).integer("run_id")?))) {
-                Some((root, run_id)) => {
-                    ranks.insert(run.life);
-                    let repeat = repeats.entry((run.life, run_id, run.hid)).or_default();
-                    let round = rounds.entry((run_id, run.hid, *repeat)).or_default();
-                    round.push(Rank { dur: root.dur, life: run.life });
-                    *repeat += 1;
-                }
-                None => {
-                    facts.rounds += 1;
-                    facts.incomplete_rounds += usize::from(root.is_none());
-                }
-            }
         }
-        facts.rounds += rounds.len();
-        facts.incomplete_rounds += rounds.values().filter(|round| round.len() < ranks.len()).count();
-        self.skew(rounds.into_values(), facts);
+        let Identified { rounds, apart, shared } = self.identified_rounds(runs.iter().copied());
+        let mut ranks = FxHashSet::default();
+        let rounds: Vec<Vec<Rank>> = rounds
+            .into_values()
+            .map(|round| {
+                let of = round.into_iter().map(|index| self.run(index));
+                of.filter_map(|run| Some(Rank { dur: run.root_span(self)?.dur, life: run.life })).collect()
+            })
+            .collect();
+        ranks.extend(rounds.iter().flatten().map(|rank| rank.life));
+        facts.rounds = rounds.len() + apart.len();
+        facts.incomplete_rounds = apart.iter().filter(|&&index| self.run(index).root().is_none()).count();
+        if shared {
+            facts.incomplete_rounds += rounds.iter().filter(|round| round.len() < ranks.len()).count();
+        }
+        self.skew(rounds, facts);
 
-        for (index, run) in runs.into_iter().enumerate() {
+        for index in runs {
+            let run = self.run(index);
             if first_run.get(&run.life).is_some_and(|&(_, first)| first == index) {
                 continue;
             }
@@ -223,7 +222,7 @@ impl Trace {
         }
     }
 
-    fn skew(&self, rounds: impl Iterator<Item = Vec<Rank>>, facts: &mut Facts) {
+    fn skew(&self, rounds: Vec<Vec<Rank>>, facts: &mut Facts) {
         let mut last: BTreeMap<(u64, Option<u64>), usize> = BTreeMap::new();
         let mut skews = Vec::new();
         for mut ranks in rounds {

@@ -4,7 +4,7 @@
 //! of a process id by their clock anchors and hosts, drops exact duplicates and interns names and attributes.
 //! [`TraceBuilder::finish`] groups the spans into [`Invocation`]s: one (life, pid, inv) whose roots overlap
 //! in time. From the finished [`Trace`] everything else is computed on demand: [`Callable`]s with their
-//! stages, [`Rounds`], the [`CallTree`] of a callable, the foreign [`Producer`]s, the [`Facts`] that `simpler check` states, and
+//! stages, [`Rounds`], [`Steps`] over several ranks, the [`CallTree`] of a callable, the foreign [`Producer`]s, the [`Facts`] that `simpler check` states, and
 //! the [`warnings`] that come before any number.
 //!
 //! The rule behind all of it is that *missing is never 0*: what a log does not hold is `None`.
@@ -36,9 +36,11 @@ mod hosts;
 mod intern;
 mod invocation;
 mod overlap;
+mod ranks;
 mod rounds;
 mod span;
 mod statistics;
+mod steps;
 mod task_slots;
 mod tree;
 mod vocabulary;
@@ -57,6 +59,7 @@ pub use overlap::NotOverlapped;
 pub use rounds::{Round, Rounds, Trimmed};
 pub use span::{Attributes, Name, NameId, Span, ThreadId};
 pub use statistics::{Stats, mean_ns, median_ns};
+pub use steps::{AlignedBy, DeviceGap, Excess, LateBy, Rank, Step, StepRun, Steps};
 pub use task_slots::{SlotInterval, SlotTimes, TaskSlots};
 pub use tree::{CallTree, Node, parents};
 pub use vocabulary::{Family, Stage};
