@@ -4,7 +4,7 @@
 //! of a process id by their clock anchors and hosts, drops exact duplicates and interns names and attributes.
 //! [`TraceBuilder::finish`] groups the spans into [`Invocation`]s: one (life, pid, inv) whose roots overlap
 //! in time. From the finished [`Trace`] everything else is computed on demand: [`Callable`]s with their
-//! stages, [`Rounds`], [`Steps`] over several ranks, the [`CallTree`] of a callable, the foreign [`Producer`]s, the [`Facts`] that `simpler check` states, and
+//! stages, [`Rounds`], [`Steps`] over several ranks, the [`CallTree`] and the [`SelfTimes`] of a callable, the foreign [`Producer`]s, the [`Facts`] that `simpler check` states, and
 //! the [`warnings`] that come before any number.
 //!
 //! The rule behind all of it is that *missing is never 0*: what a log does not hold is `None`.
@@ -38,6 +38,7 @@ mod invocation;
 mod overlap;
 mod ranks;
 mod rounds;
+mod self_time;
 mod span;
 mod statistics;
 mod steps;
@@ -57,6 +58,7 @@ pub use hosts::Host;
 pub use invocation::{Invocation, Kind};
 pub use overlap::NotOverlapped;
 pub use rounds::{Round, Rounds, Trimmed};
+pub use self_time::{SelfTime, SelfTimes};
 pub use span::{Attributes, Name, NameId, Span, ThreadId};
 pub use statistics::{Stats, mean_ns, median_ns};
 pub use steps::{AlignedBy, DeviceGap, Excess, LateBy, Rank, Step, StepRun, Steps};

@@ -47,6 +47,31 @@ pub fn parents(trace: &Trace, spans: &[&Span]) -> Vec<Option<usize>> {
         .collect()
 }
 
+/// The parents, and for each orphan what it is drawn under: the span whose name is the longest dotted prefix of its own,
+/// at any lower depth; else `root`, a position too.
+pub(crate) fn hung(
+    trace: &Trace,
+    spans: &[&Span],
+    parents: &[Option<usize>],
+    root: Option<usize>,
+) -> Vec<Option<usize>> {
+    let is_orphan = |at: usize| parents[at].is_none() && trace.depth(spans[at]) > 0;
+    if !(0..spans.len()).any(is_orphan) {
+        return parents.to_vec();
+    }
+    let mut by_text: FxHashMap<&str, usize> = FxHashMap::default();
+    for (at, span) in spans.iter().enumerate() {
+        by_text.entry(&trace.name(span).text).or_insert(at);
+    }
+    let nearest = |orphan: &Span| {
+        dotted_prefixes(&trace.name(orphan).text)
+            .filter_map(|prefix| by_text.get(prefix).copied())
+            .find(|&other| trace.depth(spans[other]) < trace.depth(orphan))
+            .or(root)
+    };
+    (0..spans.len()).map(|at| if is_orphan(at) { nearest(spans[at]) } else { parents[at] }).collect()
+}
+
 /// The dotted prefixes of a name, the longest first. An emitted name cannot have more than there are bytes in
 /// it, and no more than that many are tried for one that came from elsewhere.
 fn dotted_prefixes(name: &str) -> impl Iterator<Item = &str> {
@@ -117,17 +142,15 @@ impl Trace {
             let root = invocation.root_span(self);
             let origin = root.map_or(0, |root| root.ts);
             let spans: Vec<&Span> = invocation.by_name(self);
-            let by_text: FxHashMap<&str, &Span> =
-                spans.iter().map(|span| (&*self.name(span).text, *span)).collect();
-            for (span, parent) in spans.iter().zip(parents(self, &spans)) {
+            let parents = parents(self, &spans);
+            let top =
+                root.and_then(|root| spans.iter().position(|span| self.name_id(span) == self.name_id(root)));
+            let hung = hung(self, &spans, &parents, top);
+            for (at, span) in spans.iter().enumerate() {
                 let device = self.is_device(span);
                 let start = if device { span.ts } else { span.ts.saturating_sub(origin) };
-                let orphan = parent.is_none() && self.depth(span) > 0;
-                let parent = match parent {
-                    Some(at) => Some(self.name_id(spans[at])),
-                    None if orphan => self.nearest_ancestor(span, &by_text, root),
-                    None => None,
-                };
+                let orphan = parents[at].is_none() && self.depth(span) > 0;
+                let parent = hung[at].map(|at| self.name_id(spans[at]));
                 let entry = entries.entry(self.name_id(span)).or_default();
                 if spans.len() >= entry.names {
                     let durations = std::mem::take(&mut entry.durations);
@@ -138,20 +161,6 @@ impl Trace {
             effective.extend(invocation.effective_ns(self));
         }
         CallTree { roots: self.assemble(entries), effective_median_ns: median_ns(&mut effective) }
-    }
-
-    /// The span whose name is the longest dotted prefix of an orphan's, at any lower depth; else the root.
-    fn nearest_ancestor(
-        &self,
-        orphan: &Span,
-        by_text: &FxHashMap<&str, &Span>,
-        root: Option<&Span>,
-    ) -> Option<NameId> {
-        dotted_prefixes(&self.name(orphan).text)
-            .filter_map(|prefix| by_text.get(prefix).copied())
-            .find(|other| self.depth(other) < self.depth(orphan))
-            .or(root)
-            .map(|other| self.name_id(other))
     }
 
     fn assemble(&self, entries: FxHashMap<NameId, Entry>) -> Vec<Node> {
