@@ -4,7 +4,8 @@
 //! of a process id by their clock anchors and hosts, drops exact duplicates and interns names and attributes.
 //! [`TraceBuilder::finish`] groups the spans into [`Invocation`]s: one (life, pid, inv) whose roots overlap
 //! in time. From the finished [`Trace`] everything else is computed on demand: [`Callable`]s with their
-//! stages, [`Rounds`], [`Steps`] over several ranks, the [`CallTree`] and the [`SelfTimes`] of a callable, the foreign [`Producer`]s, the [`Facts`] that `simpler check` states, and
+//! stages, [`Rounds`], [`Steps`] over several ranks, the [`CallTree`] and the [`SelfTimes`] of a callable, the
+//! [`Dispatches`] that parents handed to children, the foreign [`Producer`]s, the [`Facts`] that `simpler check` states, and
 //! the [`warnings`] that come before any number.
 //!
 //! The rule behind all of it is that *missing is never 0*: what a log does not hold is `None`.
@@ -29,6 +30,7 @@ mod build;
 mod callable;
 mod diff;
 mod digest;
+mod dispatches;
 mod external;
 mod facts;
 mod group;
@@ -52,6 +54,7 @@ pub use build::{Admission, Anchor, Counts, Drops, Life, Trace, TraceBuilder};
 pub use callable::{Callable, Label, Named, decode_tie};
 pub use diff::{CallableChange, Change, Diff, Incomparable, Matched, Side, StageChange, StageVerdict, diff};
 pub use digest::{Batch, Keep, Lexicon};
+pub use dispatches::{Dispatch, Dispatches, Link};
 pub use external::{ExternalName, Producer};
 pub use facts::{Facts, NAMES_MAX, SLOTS_MAX};
 pub use hosts::Host;

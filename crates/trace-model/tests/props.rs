@@ -13,12 +13,21 @@ fn any_span() -> impl Strategy<Value = Line> {
         "simpler_run.runner_run.device_wall.orch",
         "chip.run",
         "node.submit",
+        "node.dispatch",
+        "node.complete",
         "ext.app.load",
         "chip.prewarm.build",
         "mystery",
         "",
     ]);
-    let attrs = prop::sample::select(vec!["", "clk=dev", "run_id=1", "run_id=2 slot_id=0", "clk=dev~"]);
+    let attrs = prop::sample::select(vec![
+        "",
+        "clk=dev",
+        "run_id=1",
+        "run_id=2 slot_id=0",
+        "run_id=1 dispatch_id=1",
+        "clk=dev~",
+    ]);
     let time = prop_oneof![0..100i64, Just(i64::MAX)];
     (40..43u64, 0..3u64, 0..4u32, name, attrs, time.clone(), time, prop::option::of(0..200i64)).prop_map(
         |(pid, inv, depth, name, attrs, ts, dur, mono_ns)| Line {
@@ -62,7 +71,17 @@ proptest! {
             let roots: usize = callable.roots.iter().map(|root| root.stats.n).sum();
             prop_assert_eq!(roots + callable.missing_roots, callable.invocations.len());
             trace.call_tree(callable);
+            if let Some(times) = trace.self_times(callable) {
+                prop_assert_eq!(times.n, roots);
+                prop_assert!(times.lines.iter().all(|line| line.self_ns >= 0));
+            }
         }
+        for steps in trace.steps(&callables) {
+            let runs: usize = steps.steps.iter().map(|step| step.runs.len()).sum();
+            prop_assert!(runs + steps.runs_apart <= invocations);
+            prop_assert!(steps.steps.iter().all(|step| step.runs.len() <= steps.ranks.len()));
+        }
+        trace.dispatches();
         trace.rounds(&callables);
         simpler_trace_model::warnings(&trace);
     }
