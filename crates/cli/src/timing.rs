@@ -4,7 +4,7 @@ use crate::log::{Logs, complain};
 use crate::{UNUSABLE, say};
 use anyhow::Context;
 use simpler_trace_export::chip_records::{self, ChipRecords};
-use simpler_trace_export::{chrome, json, swimlane, text};
+use simpler_trace_export::{chrome, dispatches, json, self_time, steps, swimlane, text};
 use simpler_trace_ingest::Keep;
 use simpler_trace_model::decode_tie;
 use std::fs::{self, File};
@@ -14,8 +14,9 @@ use std::process::ExitCode;
 
 /// Prints where each callable's time goes, stage by stage
 ///
-/// One view is printed: the proof of overlap, else the rounds table, else the task slots, else the call tree, else the
-/// callable table. A log that holds no invocation, only spans of foreign producers (ext.), is shown by those.
+/// One view is printed: the proof of overlap, else the rounds table, else the steps, else the dispatches, else the task
+/// slots, else the self times, else the call tree, else the callable table. A log that holds no invocation, only spans
+/// of foreign producers (ext.), is shown by those.
 #[derive(clap::Args)]
 pub(crate) struct Timing {
     #[command(flatten)]
@@ -29,6 +30,15 @@ pub(crate) struct Timing {
     /// Print the busiest callable's runs one by one
     #[arg(long)]
     rounds_table: bool,
+    /// Print the busiest callable's steps over all ranks: which rank is late, by how much, on the host or on the device
+    #[arg(long)]
+    steps: bool,
+    /// Print how long each worker's hand-over takes, from the parent's dispatch to the child's run, and the return
+    #[arg(long)]
+    dispatches: bool,
+    /// Print each callable's call tree with self times, which add up to the root: means over its invocations
+    #[arg(long = "self")]
+    self_times: bool,
     /// Print each callable's call tree, values the medians over its invocations
     #[arg(long)]
     tree: bool,
@@ -106,7 +116,8 @@ impl Timing {
             say("note: only scheduler and external spans, no invocations");
         }
         if self.json {
-            json::timing(&mut out, &reading, &callables)?;
+            let Timing { steps, dispatches, self_times, .. } = *self;
+            json::timing(&mut out, &reading, &callables, json::Wanted { steps, dispatches, self_times })?;
         } else if let Some(pairs) = overlapped_pairs {
             writeln!(out, "Native overlap verified for {pairs} adjacent dispatch pair(s).")?;
         } else if self.rounds_table {
@@ -114,10 +125,19 @@ impl Timing {
                 Some(rounds) => text::rounds(&mut out, &rounds)?,
                 None => say("note: no runs, so there are no rounds"),
             }
+        } else if self.steps {
+            match trace.steps(&callables).first() {
+                Some(busiest) => steps::text(&mut out, trace, busiest)?,
+                None => say("note: no callable ran more than once on a rank, so there are no steps"),
+            }
+        } else if self.dispatches {
+            dispatches::text(&mut out, trace, &trace.dispatches())?;
         } else if self.slots {
             if !text::task_slots(&mut out, trace, &callables)? {
                 say("note: no task slots: an orchestration tags a task with set_task_timing_slot");
             }
+        } else if self.self_times {
+            self_time::text(&mut out, trace, &callables)?;
         } else if self.tree {
             let tie = decode_tie(&callables);
             if !tie.is_empty() {
@@ -130,7 +150,8 @@ impl Timing {
         } else {
             text::table(&mut out, &callables)?;
         }
-        let is_about_callables = !self.rounds_table && !self.slots && overlapped_pairs.is_none();
+        let is_about_callables =
+            overlapped_pairs.is_none() && !(self.rounds_table || self.steps || self.dispatches || self.slots);
         if !self.json && is_about_callables && (self.external || callables.is_empty()) {
             let producers = trace.producers();
             if self.tree {
@@ -173,9 +194,14 @@ impl Timing {
 }
 
 impl Timing {
-    /// The tables are about durations alone; the pictures and the proof need what the spans say of themselves.
+    /// The tables are about durations alone; the pictures, the proof, the steps and the dispatches need what the spans say
+    /// of themselves.
     fn keep(&self) -> Keep {
-        let attributes = self.assert_native_overlap || self.trace_out.is_some() || self.swimlane.is_some();
+        let attributes = self.assert_native_overlap
+            || self.steps
+            || self.dispatches
+            || self.trace_out.is_some()
+            || self.swimlane.is_some();
         if attributes { Keep::All } else { Keep::Durations }
     }
 }

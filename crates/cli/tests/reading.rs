@@ -110,6 +110,48 @@ fn the_rounds_table_goes_before_the_tree() {
 }
 
 #[test]
+fn one_view_is_printed_by_precedence() {
+    let log = file("precedence.log", whole(2));
+    let views = [
+        ("--rounds-table", "  Round "),
+        ("--steps", "callable hid=b7e2 (decode) — 2 step(s) of 1 rank(s), aligned by order\n  Step "),
+        ("--dispatches", "dispatches — 0 joined "),
+        ("--slots", ""),
+        ("--self", "callable hid=b7e2 (decode) — self time, mean of 2 invocation(s)\n"),
+        ("--tree", "callable hid=b7e2 (decode) — median of 2 invocation(s)\n"),
+    ];
+    for (first, (option, begins)) in views.iter().enumerate() {
+        let mut arguments = vec!["timing", &log];
+        arguments.extend(views[first..].iter().rev().map(|(option, _)| *option));
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(stdout(&output).starts_with(begins), "{option}: {}", stdout(&output));
+        assert_eq!(stdout(&output).is_empty(), begins.is_empty(), "{option}");
+    }
+}
+
+#[test]
+fn steps_dispatches_and_self_times_are_figures_when_they_are_asked_for() {
+    let log = file("figures.log", phased(true));
+    let output = run(&["timing", "--json", "--steps", "--dispatches", "--self", &log]);
+    assert_eq!(stdout(&output).lines().count(), 1);
+    let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let steps = &answer["steps"][0];
+    assert_eq!((&steps["complete"], &steps["aligned_by"]), (&Value::from(2), &Value::from("order")));
+    assert_eq!(steps["steps"][0]["critical_pid"], 41);
+    assert!(steps["steps"][0].get("device_ns").is_none(), "the log has no device spans");
+    assert_eq!(answer["dispatches"]["unmatched_roots"], 2, "attributes are kept");
+    let times = &answer["callables"][0]["self_times"];
+    let own: i64 =
+        times["spans"].as_array().unwrap().iter().map(|span| span["self_ns"].as_i64().unwrap()).sum();
+    assert_eq!(times["root_ns"].as_i64(), Some(own));
+    let once = file("once.log", whole(1));
+    let output = run(&["timing", "--steps", &once]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), ""));
+    assert_eq!(stderr(&output), "note: no callable ran more than once on a rank, so there are no steps\n");
+}
+
+#[test]
 fn losses_are_said_before_any_number_and_with_their_place() {
     let log = file("torn.log", torn());
     let output = run(&["timing", &log]);

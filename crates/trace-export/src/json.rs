@@ -2,6 +2,7 @@
 //! they are only ever added to. A value that the log does not hold has no key.
 
 use crate::writer::Json;
+use crate::{dispatches, self_time, steps};
 use simpler_trace_ingest::Reading;
 use simpler_trace_model::{Callable, Facts, Named, Producer, Stats, TaskSlots, Trace, decode_tie};
 use std::io::{self, Write};
@@ -9,15 +10,33 @@ use std::io::{self, Write};
 /// How many complaints are listed; all are counted.
 pub const COMPLAINTS_MAX: usize = 10;
 
+/// Which figures are wanted besides those that are always there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// `steps`, of all callables that have any.
+    pub steps: bool,
+    /// `dispatches`.
+    pub dispatches: bool,
+    /// `self_times` of each callable.
+    pub self_times: bool,
+}
+
 /// What `simpler timing --json` prints.
 ///
 /// # Errors
 /// As `out`.
-pub fn timing(out: &mut (impl Write + ?Sized), reading: &Reading, callables: &[Callable]) -> io::Result<()> {
+pub fn timing(
+    out: &mut (impl Write + ?Sized),
+    reading: &Reading,
+    callables: &[Callable],
+    wanted: Wanted,
+) -> io::Result<()> {
     let mut json = Json::new(&mut *out);
     json.object(|json| {
         json.key("callables")?;
-        json.array(|json| callables.iter().try_for_each(|one| callable(json, &reading.trace, one)))?;
+        json.array(|json| {
+            callables.iter().try_for_each(|one| callable(json, &reading.trace, one, wanted.self_times))
+        })?;
         let tie = decode_tie(callables);
         if !tie.is_empty() {
             json.key("decode_tie")?;
@@ -27,6 +46,14 @@ pub fn timing(out: &mut (impl Write + ?Sized), reading: &Reading, callables: &[C
         if !producers.is_empty() {
             json.key("external")?;
             json.array(|json| producers.iter().try_for_each(|one| producer(json, one)))?;
+        }
+        if wanted.steps {
+            json.key("steps")?;
+            steps::json(json, &reading.trace, &reading.trace.steps(callables))?;
+        }
+        if wanted.dispatches {
+            json.key("dispatches")?;
+            dispatches::json(json, &reading.trace, &reading.trace.dispatches())?;
         }
         json.key("integrity")?;
         json.object(|json| integrity(json, reading, reading.trace.is_lossy()))
@@ -201,7 +228,12 @@ fn complaints<W: Write>(json: &mut Json<W>, reading: &Reading) -> io::Result<()>
     })
 }
 
-fn callable<W: Write>(json: &mut Json<W>, trace: &Trace, callable: &Callable) -> io::Result<()> {
+fn callable<W: Write>(
+    json: &mut Json<W>,
+    trace: &Trace,
+    callable: &Callable,
+    with_self_times: bool,
+) -> io::Result<()> {
     json.object(|json| {
         json.key("hid")?;
         hid(json, callable.hid)?;
@@ -224,10 +256,14 @@ fn callable<W: Write>(json: &mut Json<W>, trace: &Trace, callable: &Callable) ->
             json.key("effective_mean_ns")?;
             json.integer(ns)?;
         }
-        match trace.task_slots(callable) {
-            Some(slots) => task_slots(json, &slots),
-            None => Ok(()),
+        if let Some(slots) = trace.task_slots(callable) {
+            task_slots(json, &slots)?;
         }
+        if let Some(times) = with_self_times.then(|| trace.self_times(callable)).flatten() {
+            json.key("self_times")?;
+            self_time::json(json, &times)?;
+        }
+        Ok(())
     })
 }
 
@@ -302,7 +338,7 @@ fn stage<W: Write>(json: &mut Json<W>, stage: &Named) -> io::Result<()> {
 }
 
 /// `<prefix>mean_ns` and the rest, in whole ns but for a median between two values.
-fn statistics<W: Write>(json: &mut Json<W>, prefix: &str, stats: &Stats) -> io::Result<()> {
+pub(crate) fn statistics<W: Write>(json: &mut Json<W>, prefix: &str, stats: &Stats) -> io::Result<()> {
     for (name, value) in [("mean_ns", stats.mean_ns), ("min_ns", stats.min_ns), ("max_ns", stats.max_ns)] {
         json.key(&format!("{prefix}{name}"))?;
         json.integer(value)?;

@@ -2,6 +2,8 @@
 //!
 //! - [`text`]: the callable table, the rounds table and the call tree, in the formats that scripts parse
 //! - [`json`]: the same and the integrity facts, as one object on one line
+//! - [`steps`], [`self_time`], [`dispatches`]: which rank is late and on which side, where a call's time goes with nothing
+//!   counted twice, and how long a parent's hand-over takes; as text, and in the JSON
 //! - [`diff`]: two logs against each other, as text and as JSON
 //! - [`chrome`]: a timeline for Perfetto and `chrome://tracing`, streamed
 //! - [`swimlane`]: the same with a lane for all that runs side by side, on the host and, with the [`chip_records`] of
@@ -33,9 +35,12 @@
 pub mod chip_records;
 pub mod chrome;
 pub mod diff;
+pub mod dispatches;
 mod event;
 pub mod json;
 mod lanes;
+pub mod self_time;
+pub mod steps;
 pub mod swimlane;
 pub mod text;
 mod writer;

@@ -7,10 +7,11 @@
 use simpler_trace_ingest::Reading;
 use simpler_trace_model::{CallTree, Callable, Facts, Node, Producer, Round, Rounds, Stage, Trace};
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 /// What stands for a value that the log does not hold.
-const MISSING: &str = "–";
+pub(crate) const MISSING: &str = "–";
 
 /// A name as a terminal may see it: it comes from a file, so control characters are spelled out.
 pub(crate) fn printable(name: &str) -> Cow<'_, str> {
@@ -22,6 +23,22 @@ pub(crate) fn printable(name: &str) -> Cow<'_, str> {
         if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
     }
     out.into()
+}
+
+/// What the process lives of a trace are called, by life: the pid, the host where the log names several, and a number
+/// where an earlier life has the same name.
+pub(crate) fn process_names(trace: &Trace) -> Vec<String> {
+    let mut times: HashMap<String, u32> = HashMap::new();
+    let named = trace.lives().iter().map(|life| {
+        let name = match trace.host_label(life) {
+            Some(host) => format!("{}@{}", life.pid, printable(&host)),
+            None => life.pid.to_string(),
+        };
+        let time = times.entry(name.clone()).or_default();
+        *time += 1;
+        if *time == 1 { name } else { format!("{name}#{time}") }
+    });
+    named.collect()
 }
 
 fn us(ns: impl Into<f64>) -> f64 {
