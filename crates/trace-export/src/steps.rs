@@ -1,6 +1,6 @@
 //! Steps over all ranks, as text and as JSON.
 
-use crate::text::{MISSING, printable, process_names, us_of};
+use crate::text::{MISSING, process_names, us_of};
 use crate::writer::Json;
 use simpler_trace_model::{AlignedBy, LateBy, Step, StepRun, Steps, Trace};
 use std::borrow::Cow;
@@ -82,6 +82,13 @@ pub fn text(out: &mut (impl Write + ?Sized), trace: &Trace, steps: &Steps) -> io
         0 => {}
         apart => writeln!(out, "  {apart} run(s) do not say which step they are of, and are in none")?,
     }
+    if steps.sessions > 1 {
+        let sessions = steps.sessions;
+        writeln!(
+            out,
+            "  The ranks are of {sessions} sessions, one after the other, and aligned with each other: read one at a time"
+        )?;
+    }
     if ranks.len() > 1 {
         writeln!(out)?;
         writeln!(
@@ -123,6 +130,8 @@ fn of_callable<W: Write>(json: &mut Json<W>, trace: &Trace, steps: &Steps) -> io
         json.integer(steps.steps.iter().filter(|step| !step.complete).count())?;
         json.key("runs_apart")?;
         json.integer(steps.runs_apart)?;
+        json.key("sessions")?;
+        json.integer(steps.sessions)?;
         for (_, key, figure) in FIGURES {
             if let Some((mean, n)) = steps.mean(figure) {
                 json.key(&format!("{key}_n"))?;
@@ -222,7 +231,7 @@ pub(crate) fn process<W: Write>(
     match trace.host_label(of) {
         Some(host) => {
             json.key(&format!("{prefix}host"))?;
-            json.text(&printable(&host))
+            json.text(&host)
         }
         None => Ok(()),
     }

@@ -18,6 +18,7 @@ use crate::build::Trace;
 use crate::callable::Callable;
 use crate::invocation::Kind;
 use crate::ranks::Identified;
+use crate::span::Span;
 use crate::statistics::{mean_ns, median_ns};
 use crate::vocabulary::Stage;
 use rustc_hash::FxHashMap;
@@ -176,6 +177,9 @@ pub struct Steps {
     pub steps: Vec<Step>,
     /// Runs that are in no step: their root is lost or does not say what it belongs to, while others' do.
     pub runs_apart: usize,
+    /// How many groups of ranks there are that did not run at the same time, by the clock of the first rank's host: more
+    /// than one, and what was aligned does not belong together.
+    pub sessions: usize,
 }
 
 impl Steps {
@@ -240,7 +244,30 @@ impl Trace {
             ranks: lateness(lives, &steps),
             steps,
             runs_apart: if shared { apart.len() } else { 0 },
+            sessions: self.sessions(&by_rank),
         })
+    }
+
+    /// How many groups of ranks did not run at the same time.
+    fn sessions(&self, by_rank: &[&[u32]]) -> usize {
+        let clock = |runs: &[u32]| self.clock_of(self.run(runs[0]).life);
+        let first = by_rank.first().and_then(|runs| clock(runs));
+        let mut windows: Vec<(i64, i64)> = by_rank
+            .iter()
+            .filter(|runs| first.is_some() && clock(runs) == first)
+            .filter_map(|runs| {
+                let roots = || runs.iter().filter_map(|&index| self.run(index).root_span(self));
+                Some((roots().map(|root| root.ts).min()?, roots().map(Span::end).max()?))
+            })
+            .collect();
+        windows.sort_unstable();
+        let mut end = None;
+        let begins = |&(from, to): &(i64, i64)| {
+            let apart = end.is_none_or(|end| from > end);
+            end = end.max(Some(to));
+            apart
+        };
+        windows.iter().copied().filter(begins).count().max(1)
     }
 
     /// When a run began, as far as the log tells.

@@ -266,3 +266,15 @@ fn what_ran_once_on_each_rank_has_no_steps() {
     let trace = trace(&lines(&[Run::of(41, 1, 0), Run::of(42, 1, 0)]));
     assert!(trace.steps(&trace.callables()).is_empty());
 }
+
+#[test]
+fn ranks_that_did_not_run_at_the_same_time_are_said_to_be_of_several_sessions() {
+    let ranks = |second: i64| {
+        let runs: Vec<Run> = [(41, 0), (42, 5), (43, second), (44, second + 5)]
+            .into_iter()
+            .flat_map(|(pid, from)| (1..4).map(move |n| Run::of(pid, n, from + n as i64 * 10_000)))
+            .collect();
+        steps(&trace(&lines(&runs))).sessions
+    };
+    assert_eq!((ranks(10), ranks(20_000), ranks(90_000)), (1, 1, 2));
+}
