@@ -4,10 +4,11 @@
 //! The self time of a span is its duration without what its children cover, and three rules say what is not plain:
 //!
 //! - Children count as far as they lie inside their parent. What sticks out is nobody's and is counted as *overhang*.
-//! - What two children of one parent share belongs to the one that began first; for the other it counts as *shared*.
-//!   Orchestrator and schedulers run side by side by design: together they are one child, the effective window.
-//! - A child on another clock than its parent's has no place in it. It covers as much time as it took, after the
-//!   children that have a place, and what is more than the room that is left is overhang.
+//! - What two children of one parent share belongs to the one that began last, which is the inner one where one lies
+//!   inside the other; for the other it counts as *shared*. Orchestrator and schedulers run side by side by design:
+//!   together they are one child, the effective window.
+//! - A child on another clock than its parent's has no place in it. It covers as much time as it took, and what is more
+//!   than the room that the children with a place leave is overhang, from the end back.
 //!
 //! Over the calls of a callable the figures are means, because means add up and medians do not. A call that has no span
 //! of a name spent nothing in it, so the mean is over all calls that have a root.
@@ -18,6 +19,8 @@ use crate::span::{NameId, Span};
 use crate::tree::{LEVELS_MAX, hung, parents};
 use crate::vocabulary::Stage;
 use rustc_hash::FxHashMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// One line of a callable's tree. All times are means over the calls that have a root, in ns, cut to whole ones.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,7 +43,7 @@ pub struct SelfTime {
     pub unattributed_ns: Option<i64>,
     /// Time outside its parent, which is in nobody's self time.
     pub overhang_ns: i64,
-    /// Time that is another child's of the same parent, or of a parent's.
+    /// Time that belongs to another child of its parent, or of one of those above.
     pub shared_ns: i64,
     /// Of the effective window what orchestrator and schedulers took, in this order.
     pub concurrent_ns: Option<(i64, i64)>,
@@ -89,18 +92,36 @@ struct Part {
     what: What,
     device: bool,
     window: Window,
-    /// What of it lies inside all that it stands below.
+    /// What of it lies inside all that it stands below and shares a clock with.
     inside: Window,
-    /// What of that is its own, and its children's.
-    own: Window,
-    shared: i128,
-    overhang: i128,
+    /// How deep it stands, 1 for a root.
+    level: usize,
+    parent: Option<usize>,
+    children: Vec<usize>,
+    /// Which axis it lies on, see [`Axis`].
+    axis: usize,
+    /// Instants that are its own, and such as there was no room for.
+    own: i128,
+    roomless: i128,
+    /// The same with those of all below it on its axis, and all of its own below it on others.
+    whole: i128,
+    whole_roomless: i128,
     /// Of an effective window what orchestrator and schedulers took.
     concurrent: [i128; 2],
-    children: Vec<usize>,
-    /// Before its turn its parent's.
     place: usize,
 }
+
+/// Parts whose times can be compared: a root and what is below it on its clock, or all children of one part that are on
+/// another clock than it, with what is below them on theirs.
+#[derive(Default)]
+struct Axis {
+    /// Where the second kind hangs.
+    below: Option<usize>,
+    parts: Vec<usize>,
+}
+
+/// A part that is going on, the one that began last on top; of equals the shorter one, then the later in the log.
+type GoingOn = BinaryHeap<(i128, Reverse<i128>, usize)>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum What {
@@ -142,25 +163,20 @@ impl Trace {
             n += 1;
             let spans: Vec<&Span> = self.spans_of(call).collect();
             let mut parts = self.parts(&spans, root);
-            let mut order = std::mem::take(&mut parts[spans.len()].children);
-            roots += order.iter().map(|&top| parts[top].window.len()).sum::<i128>();
-            for &top in &order {
-                parts[top].inside = parts[top].window;
-                parts[top].own = parts[top].window;
-            }
-            let mut at = 0;
-            while let Some(&part) = order.get(at) {
-                at += 1;
-                let below = std::mem::take(&mut parts[part].children);
-                let own = share(&mut parts, part, &below);
-                let start =
-                    parts[part].window.start - if parts[part].device { 0 } else { i128::from(root.ts) };
-                let place = place_of(&mut places, &mut known, &parts[part], start);
-                note(&mut places[place], &parts[part], n, own, !below.is_empty());
-                for &child in &below {
-                    parts[child].place = place;
-                }
-                order.extend(below);
+            let order = arrange(&mut parts, spans.len());
+            roots += order
+                .iter()
+                .map(|&at| &parts[at])
+                .filter(|part| part.parent.is_none())
+                .map(|part| part.window.len())
+                .sum::<i128>();
+            for at in order {
+                let part = &parts[at];
+                let start = part.window.start - if part.device { 0 } else { i128::from(root.ts) };
+                let above = part.parent.map_or(0, |parent| parts[parent].place);
+                let place = place_of(&mut places, &mut known, part, above, start);
+                note(&mut places[place], part, n);
+                parts[at].place = place;
             }
         }
         (n > 0).then(|| self.self_lines(&places, n, roots))
@@ -174,11 +190,15 @@ impl Trace {
             device,
             window,
             inside: Window::default(),
-            own: Window::default(),
-            shared: 0,
-            overhang: 0,
-            concurrent: [0; 2],
+            level: 0,
+            parent: None,
             children: Vec::new(),
+            axis: 0,
+            own: 0,
+            roomless: 0,
+            whole: 0,
+            whole_roomless: 0,
+            concurrent: [0; 2],
             place: 0,
         };
         let mut parts: Vec<Part> = spans
@@ -267,56 +287,111 @@ fn side_by_side(trace: &Trace, span: &Span) -> Option<usize> {
     }
 }
 
-/// Gives each child of a part its own time, and says what is left for the part.
-fn share(parts: &mut [Part], of: usize, children: &[usize]) -> i128 {
-    let Part { device, inside, own, .. } = parts[of];
-    let mut left = own.len();
-    // In the order in which they began; of equals the longer one, then the first in the log.
-    let mut ordered = children.to_vec();
-    ordered.sort_by_key(|&at| {
-        let Part { device: on_device, window, .. } = parts[at];
-        (on_device != device, window.start, -window.end, at)
-    });
-    let (placed, placeless) = ordered.split_at(ordered.partition_point(|&at| parts[at].device == device));
-    let mut taken = own.start;
-    for &at in placed {
-        let child = &mut parts[at];
-        child.inside = child.window.within(inside);
-        child.own = child.inside.within(Window { start: taken, end: own.end });
-        taken = taken.max(child.own.end);
-        child.overhang = child.window.len() - child.inside.len();
-        child.shared = child.inside.len() - child.own.len();
-        left -= child.own.len();
+/// Hangs all parts below the part `tops`, which stands for nothing, gives each its own time, and returns them, each after
+/// its parent.
+fn arrange(parts: &mut [Part], tops: usize) -> Vec<usize> {
+    let mut axes: Vec<Axis> = Vec::new();
+    // By part, its axis for children on another clock.
+    let mut other: FxHashMap<usize, usize> = FxHashMap::default();
+    let mut order = std::mem::take(&mut parts[tops].children);
+    for &top in &order {
+        (parts[top].level, parts[top].inside, parts[top].axis) = (1, parts[top].window, axes.len());
+        axes.push(Axis { below: None, parts: vec![top] });
     }
-    let mut taken: Option<i128> = None;
-    for &at in placeless {
-        let child = &mut parts[at];
-        let Window { start, end } = child.window;
-        let start = taken.map_or(start, |taken| taken.clamp(start, end));
-        taken = Some(taken.map_or(end, |taken| taken.max(end)));
-        let len = (end - start).min(left);
-        child.own = Window { start, end: start + len };
-        child.inside = child.own;
-        child.overhang = end - start - len;
-        child.shared = child.window.len() - (end - start);
-        left -= len;
+    let mut at = 0;
+    while let Some(&part) = order.get(at) {
+        at += 1;
+        let children = std::mem::take(&mut parts[part].children);
+        // Deeper than a tree is drawn they stand beside their parent, which began before them.
+        let parent = match parts[part].parent {
+            Some(above) if parts[part].level == LEVELS_MAX => above,
+            _ => part,
+        };
+        let Part { device, inside, level, axis, .. } = parts[parent];
+        for &child in &children {
+            let same = parts[child].device == device;
+            let axis = match same {
+                true => axis,
+                false => *other.entry(parent).or_insert_with(|| {
+                    axes.push(Axis { below: Some(parent), parts: Vec::new() });
+                    axes.len() - 1
+                }),
+            };
+            axes[axis].parts.push(child);
+            let part = &mut parts[child];
+            part.inside = if same { part.window.within(inside) } else { part.window };
+            (part.parent, part.level, part.axis) = (Some(parent), level + 1, axis);
+        }
+        parts[parent].children.extend(&children);
+        order.extend(children);
     }
-    left
+    axes.iter().for_each(|axis| sweep(parts, axis));
+    for &at in order.iter().rev() {
+        parts[at].whole += parts[at].own;
+        parts[at].whole_roomless += parts[at].roomless;
+        let Part { parent: Some(parent), axis, whole, whole_roomless, .. } = parts[at] else { continue };
+        parts[parent].whole += whole;
+        if parts[parent].axis == axis {
+            parts[parent].whole_roomless += whole_roomless;
+        }
+    }
+    order
 }
 
-/// The place of a part, below the place that it notes as its parent's.
+/// Gives every instant of an axis to the part that is reached from its top by going, at each level, to the one that began
+/// last of those that go on.
+fn sweep(parts: &mut [Part], axis: &Axis) {
+    let mut room = axis.below.map_or(i128::MAX, |above| parts[above].own);
+    let before = room;
+    let mut events: Vec<(i128, Option<usize>)> = Vec::new();
+    for &at in axis.parts.iter().filter(|&&at| parts[at].inside.len() > 0) {
+        events.push((parts[at].inside.start, Some(at)));
+        events.push((parts[at].inside.end, None));
+    }
+    events.sort_unstable();
+    // Those that go on, by part of the axis that they stand below; first those that stand below none.
+    let mut going_on: FxHashMap<Option<usize>, GoingOn> = FxHashMap::default();
+    for pair in 0..events.len() {
+        let (now, begins) = events[pair];
+        if let Some(part) = begins {
+            let Part { parent, window, .. } = parts[part];
+            let below = parent.filter(|_| parent != axis.below);
+            going_on.entry(below).or_default().push((window.start, Reverse(window.end), part));
+        }
+        let Some(&(next, _)) = events.get(pair + 1).filter(|&&(next, _)| next > now) else { continue };
+        let mut owner = None;
+        while let Some(below) = going_on.get_mut(&owner) {
+            while below.peek().is_some_and(|&(_, Reverse(end), _)| end <= now) {
+                below.pop();
+            }
+            let Some(&(.., part)) = below.peek() else { break };
+            owner = Some(part);
+        }
+        if let Some(owner) = owner {
+            let given = (next - now).min(room);
+            room -= given;
+            parts[owner].own += given;
+            parts[owner].roomless += next - now - given;
+        }
+    }
+    if let Some(above) = axis.below {
+        parts[above].own -= before - room;
+    }
+}
+
+/// The place of a part, below that of its parent.
 fn place_of(
     places: &mut Vec<Place>,
     known: &mut FxHashMap<(usize, What), usize>,
     part: &Part,
+    parent: usize,
     start: i128,
 ) -> usize {
-    let parent = part.place;
     *known.entry((parent, part.what)).or_insert_with(|| {
         let place = places.len();
         places.push(Place {
             what: Some(part.what),
-            level: (places[parent].level + 1).min(LEVELS_MAX),
+            level: part.level,
             device: part.device,
             first_start: start,
             ..Place::default()
@@ -326,21 +401,21 @@ fn place_of(
     })
 }
 
-fn note(place: &mut Place, part: &Part, call: usize, own: i128, has_children: bool) {
+fn note(place: &mut Place, part: &Part, call: usize) {
     place.n += usize::from(std::mem::replace(&mut place.call, call) != call);
     place.total += part.window.len();
-    place.own += own;
-    place.overhang += part.overhang;
-    place.shared += part.shared;
+    place.own += part.own;
+    place.overhang += part.window.len() - part.inside.len() + part.whole_roomless;
+    place.shared += part.inside.len() - part.whole - part.whole_roomless;
     place.concurrent.iter_mut().zip(part.concurrent).for_each(|(sum, took)| *sum += took);
-    if has_children {
-        *place.unattributed.get_or_insert(0) += own;
+    if !part.children.is_empty() {
+        *place.unattributed.get_or_insert(0) += part.own;
     }
 }
 
 /// The children of a place, the last one first.
 fn sorted(places: &[Place], at: usize) -> Vec<usize> {
     let mut children = places[at].children.clone();
-    children.sort_by_key(|&child| std::cmp::Reverse((places[child].first_start, child)));
+    children.sort_by_key(|&child| Reverse((places[child].first_start, child)));
     children
 }

@@ -74,7 +74,7 @@ fn a_device_window_longer_than_its_hosts_wait_is_cut_and_said() {
 }
 
 #[test]
-fn siblings_that_share_time_count_it_once_for_the_one_that_began_first() {
+fn siblings_that_share_time_count_it_once_for_the_one_that_began_last() {
     let times = times(&[
         span(1, 1, "simpler_run.a", 100, 300),
         span(1, 1, "simpler_run.b", 300, 200),
@@ -85,8 +85,33 @@ fn siblings_that_share_time_count_it_once_for_the_one_that_began_first() {
         let line = line(&times, leaf);
         (line.self_ns, line.shared_ns, line.overhang_ns)
     };
-    assert_eq!((of("a"), of("b"), of("c")), ((300, 0, 0), (100, 100, 0), (50, 0, 50)));
+    assert_eq!((of("a"), of("b"), of("c")), ((200, 100, 0), (200, 0, 0), (50, 0, 50)));
     assert_eq!((of("simpler_run").0, sum(&times)), (550, 1000));
+}
+
+#[test]
+fn a_sibling_inside_another_has_its_own_time_and_leaves_the_other_the_rest() {
+    let mut lines = run(1, 0);
+    lines.push(device(1, 3, "simpler_run.runner_run.device_wall.graph_build", 50, 625, 949));
+    lines.push(device(1, 3, "simpler_run.runner_run.device_wall.task_slot_3", 300, 100, 953));
+    let times = times(&lines);
+    let of = |leaf| (line(&times, leaf).self_ns, line(&times, leaf).shared_ns);
+    assert_eq!((of("graph_build"), of("Effective"), of("task_slot_3")), ((75, 550), (450, 100), (100, 0)));
+    assert_eq!((of("device_wall"), sum(&times)), ((75, 0), 1000));
+}
+
+#[test]
+fn spans_deeper_than_a_tree_is_drawn_stand_beside_each_other() {
+    let mut name = "simpler_run".to_owned();
+    let mut lines = vec![span(1, 0, "simpler_run", 0, 1_000)];
+    for depth in 1..200_u32 {
+        name.push_str(".x");
+        lines.push(span(1, depth, name.clone().leak(), i64::from(depth), 1_000 - 2 * i64::from(depth)));
+    }
+    let times = times(&lines);
+    assert_eq!((times.lines.len(), sum(&times)), (200, 1_000));
+    assert_eq!(times.lines.iter().map(|line| line.level).max(), Some(63));
+    assert!(times.lines.iter().all(|line| line.overhang_ns == 0));
 }
 
 #[test]
@@ -130,8 +155,8 @@ fn tree(stick_out: bool) -> impl Strategy<Value = Vec<(Line, Option<usize>)>> {
     )
 }
 
-/// Instant by instant, from the root down: the child that covers it and began first of those that do; of equals the
-/// longer, then the first. Gives how many instants each span has.
+/// Instant by instant, from the root down: the child that covers it and began last of those that do; of equals the
+/// shorter, then the last. Gives how many instants each span has.
 fn instants(tree: &[(Line, Option<usize>)]) -> Vec<i64> {
     let mut own = vec![0; tree.len()];
     let root = &tree[0].0;
@@ -140,7 +165,7 @@ fn instants(tree: &[(Line, Option<usize>)]) -> Vec<i64> {
         let covers = |of: usize| tree[of].0.ts <= t && t < tree[of].0.ts + tree[of].0.dur;
         while let Some(child) = (0..tree.len())
             .filter(|&child| tree[child].1 == Some(at) && covers(child))
-            .min_by_key(|&child| (tree[child].0.ts, -tree[child].0.dur, child))
+            .max_by_key(|&child| (tree[child].0.ts, -tree[child].0.dur, child))
         {
             at = child;
         }

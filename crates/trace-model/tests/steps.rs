@@ -6,7 +6,7 @@ mod log;
 
 use log::{Line, add, device, span, trace};
 use simpler_record_format::{DeviceClockAnchor, RawHostIdentity};
-use simpler_trace_model::{AlignedBy, DeviceGap, LateBy, StepRun, Steps, Trace, TraceBuilder};
+use simpler_trace_model::{AlignedBy, DeviceGap, Excess, LateBy, StepRun, Steps, Trace, TraceBuilder};
 
 /// A run on a rank: 100 ns of the host, the device, 200 ns of the host and what it takes besides.
 struct Run {
@@ -197,10 +197,20 @@ fn without_the_devices_time_no_side_is_blamed_and_nothing_is_0() {
 
 #[test]
 fn clocks_of_two_hosts_are_not_compared() {
-    let mut builder = TraceBuilder::new();
-    for (pid, host) in [(41, 1), (42, 2)] {
-        builder.host_identity(&RawHostIdentity { pid, host, name: b"h" });
+    let hosts_of = |identified: &[(u64, u64)]| {
+        let mut builder = TraceBuilder::new();
+        for &(pid, host) in identified {
+            builder.host_identity(&RawHostIdentity { pid, host, name: b"h" });
+        }
+        builder
+    };
+    // Nor is that of a rank which does not say where it is, where there are several hosts.
+    for identified in [[(41, 1), (42, 2)], [(41, 1), (7, 2)], [(9, 1), (7, 2)]] {
+        clocks_are_not_compared(hosts_of(&identified));
     }
+}
+
+fn clocks_are_not_compared(mut builder: TraceBuilder) {
     // 42's clock is far ahead, but 41 takes longer.
     for line in lines(&[
         Run { device: 900, ..Run::of(41, 1, 1_000) },
@@ -259,6 +269,7 @@ fn the_gap_on_the_device_is_known_only_where_both_windows_have_a_place() {
         (None, 0),
         "one rank is late against nobody"
     );
+    assert_eq!(steps.steps[0].excess, Excess::default());
 }
 
 #[test]
