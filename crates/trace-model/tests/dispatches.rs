@@ -142,14 +142,18 @@ fn the_frame_and_the_activation_are_parts_of_the_hand_over() {
 
 #[test]
 fn hosts_have_clocks_of_their_own() {
-    let mut builder = TraceBuilder::new();
-    for (pid, host) in [(40, 1), (41, 2)] {
-        builder.host_identity(&RawHostIdentity { pid, host, name: b"h" });
+    // On two; nobody says on which, where there are two; on one.
+    for (identified, joined) in [([(40, 1), (41, 2)], 0), ([(7, 1), (9, 2)], 0), ([(40, 1), (41, 1)], 1)] {
+        let mut builder = TraceBuilder::new();
+        for (pid, host) in identified {
+            builder.host_identity(&RawHostIdentity { pid, host, name: b"h" });
+        }
+        for line in dispatch(40, 0, 1, 1, 10_000).iter().chain([&root(41, 1, 1, 1, 10_000)]) {
+            add(&mut builder, line);
+        }
+        let apart = 1 - joined;
+        assert_eq!(counts(&builder.finish().dispatches()), (joined, [apart, 0], [apart, 0]));
     }
-    for line in dispatch(40, 0, 1, 1, 10_000).iter().chain([&root(41, 1, 1, 1, 10_000)]) {
-        add(&mut builder, line);
-    }
-    assert_eq!(counts(&builder.finish().dispatches()), (0, [1, 0], [1, 0]));
 }
 
 #[test]

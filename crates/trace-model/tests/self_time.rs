@@ -133,6 +133,18 @@ fn an_orphan_is_below_its_nearest_ancestor() {
     assert_eq!(sum(&times), 1000);
 }
 
+#[test]
+fn an_orphan_without_any_is_below_the_root() {
+    let times = times(&[
+        span(1, 1, "simpler_run.bind", 100, 100),
+        span(1, 3, "mystery", 400, 50),
+        span(1, 0, "simpler_run", 0, 1000),
+    ]);
+    let mystery = line(&times, "mystery");
+    assert_eq!((mystery.level, mystery.self_ns, line(&times, "simpler_run").self_ns), (1, 50, 850));
+    assert_eq!((times.root_ns, sum(&times)), (1000, 1000));
+}
+
 /// A tree: for each span its parent among those before it, and where it begins and how long it is, as parts of what
 /// the parent leaves it; times at most 256 ns. Those that `stick_out` may begin before their parent or end after it.
 fn tree(stick_out: bool) -> impl Strategy<Value = Vec<(Line, Option<usize>)>> {
