@@ -78,16 +78,15 @@ impl Trace {
     /// it.
     pub fn device_clock(&self, invocation: &Invocation) -> Option<DeviceClock<'_>> {
         let key = (invocation.life, self.life_of(invocation).pid, invocation.inv);
-        let of = |(life, anchor): &(u32, DeviceClockAnchor)| (*life, anchor.pid, anchor.inv);
-        let first = self.device_anchors.partition_point(|held| of(held) < key);
-        let held = self.device_anchors[first..].iter().take_while(|held| of(held) == key);
         // Where one process has used the number again, an anchor belongs to the run in whose time it was taken.
         let root = invocation.root_span(self).filter(|root| !self.is_device(root));
-        let window = root.map(|root| root.ts..=root.end());
-        DeviceClock::of(
-            held.map(|(_, anchor)| anchor)
-                .filter(|anchor| window.as_ref().is_none_or(|window| window.contains(&anchor.host_ns))),
-        )
+        let (start, end) = root.map_or((i64::MIN, i64::MAX), |root| (root.ts, root.end()));
+        // In the order of life, process, number and time.
+        let place =
+            |(life, anchor): &(u32, DeviceClockAnchor)| ((*life, anchor.pid, anchor.inv), anchor.host_ns);
+        let first = self.device_anchors.partition_point(|held| place(held) < (key, start));
+        let held = self.device_anchors[first..].iter().take_while(|held| place(held) <= (key, end));
+        DeviceClock::of(held.map(|(_, anchor)| anchor))
     }
 }
 
