@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 /// How much is read and decoded at once: enough that the calls cost nothing, little enough to stay in cache.
-const BLOCK_BYTES: usize = 128 * 1024;
+const BLOCK_BYTES: usize = 256 * 1024;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
