@@ -1,6 +1,7 @@
 //! `simpler diff`: whether a stage takes longer than it did.
 
 use crate::log::{complain, read, unusable};
+use crate::selection::Runs;
 use crate::{NO, UNUSABLE, say};
 use simpler_trace_export::{diff, json};
 use simpler_trace_ingest::Keep;
@@ -24,6 +25,8 @@ pub(crate) struct Diff {
     /// By how much a stage may take longer: it may if the interval of its change ends below this
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = share)]
     max_regression: f64,
+    #[command(flatten)]
+    runs: Runs,
     /// Print the figures as one JSON object on one line
     #[arg(long)]
     json: bool,
@@ -50,9 +53,13 @@ impl Diff {
             if let Some(sentence) = unusable(logs, &reading) {
                 return refuse(&mut out, &sentence);
             }
-            readings.push(reading);
+            match self.runs.apply(reading) {
+                Ok(reading) => readings.push(reading),
+                Err(sentence) => return refuse(&mut out, &sentence),
+            }
         }
         let [base, new] = readings.as_slice() else { return Ok(UNUSABLE.into()) };
+        self.runs.say_unknown(&[&base.trace, &new.trace]);
         let found = match compare(&base.trace, &new.trace, self.max_regression) {
             Ok(found) => found,
             Err(why) => return refuse(&mut out, &why.to_string()),

@@ -8,6 +8,7 @@ mod demo;
 mod diff;
 mod log;
 mod recover;
+mod selection;
 mod stacks;
 mod timing;
 

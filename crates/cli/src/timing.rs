@@ -1,6 +1,7 @@
 //! `simpler timing`: where each callable's time goes.
 
 use crate::log::{Logs, complain};
+use crate::selection::{self, Selection};
 use crate::{UNUSABLE, say};
 use anyhow::Context;
 use simpler_trace_export::chip_records::{self, ChipRecords};
@@ -15,12 +16,15 @@ use std::process::ExitCode;
 /// Prints where each callable's time goes, stage by stage
 ///
 /// One view is printed: the proof of overlap, else the rounds table, else the steps, else the dispatches, else the task
-/// slots, else the self times, else the call tree, else the callable table. A log that holds no invocation, only spans
-/// of foreign producers (ext.), is shown by those.
+/// slots, else the self times, else the call tree, else the percentiles, else the callable table. Warnings speak of the
+/// whole log, whatever part of it is selected. A log that holds no invocation, only spans of foreign producers (ext.), is
+/// shown by those.
 #[derive(clap::Args)]
 pub(crate) struct Timing {
     #[command(flatten)]
     logs: Logs,
+    #[command(flatten)]
+    selection: Selection,
     /// Prove that of each two neighbouring runs the second was bound while the first was on the device; exit 2 if not
     #[arg(long)]
     assert_native_overlap: bool,
@@ -45,6 +49,9 @@ pub(crate) struct Timing {
     /// Print the task slots: when each was dispatched, how long it took, and the interval between any two
     #[arg(long)]
     slots: bool,
+    /// Print the callable table with the percentiles of each stage: p50, p90, p99 by nearest rank, and max
+    #[arg(long)]
+    percentiles: bool,
     /// Print the spans of foreign producers (ext.) as well, in their own table or tree
     #[arg(long)]
     external: bool,
@@ -95,6 +102,10 @@ impl Timing {
         if let Some(sentence) = self.logs.unusable(&reading) {
             return unusable(&mut out, &sentence);
         }
+        let reading = match self.selection.apply(reading) {
+            Ok(reading) => reading,
+            Err(sentence) => return unusable(&mut out, &sentence),
+        };
         let mut overlapped_pairs = None;
         if self.assert_native_overlap {
             match reading.trace.native_overlap(self.require_hidden_prepare) {
@@ -111,9 +122,22 @@ impl Timing {
         }
 
         let trace = &reading.trace;
-        let callables = trace.callables();
+        let callables = match self.percentiles || self.json {
+            true => trace.callables_with_percentiles(),
+            false => trace.callables(),
+        };
         if callables.is_empty() {
             say("note: only scheduler and external spans, no invocations");
+        }
+        let rounds = if self.rounds_table && !self.json { trace.rounds(&callables) } else { None };
+        let tie: Vec<u64> = decode_tie(&callables).iter().map(|callable| callable.hid).collect();
+        if !tie.is_empty() && overlapped_pairs.is_none() {
+            let shown = match &rounds {
+                Some(rounds) => format!("; the rounds are those of hid={:x}", rounds.hid),
+                None => String::new(),
+            };
+            let hids = selection::list(&tie);
+            say(format_args!("note: {hids} are invoked equally often; none of them is called decode{shown}"));
         }
         if self.json {
             let Timing { steps, dispatches, self_times, .. } = *self;
@@ -121,8 +145,8 @@ impl Timing {
         } else if let Some(pairs) = overlapped_pairs {
             writeln!(out, "Native overlap verified for {pairs} adjacent dispatch pair(s).")?;
         } else if self.rounds_table {
-            match trace.rounds(&callables) {
-                Some(rounds) => text::rounds(&mut out, &rounds)?,
+            match &rounds {
+                Some(rounds) => text::rounds(&mut out, rounds)?,
                 None => say("note: no runs, so there are no rounds"),
             }
         } else if self.steps {
@@ -139,14 +163,9 @@ impl Timing {
         } else if self.self_times {
             self_time::text(&mut out, trace, &callables)?;
         } else if self.tree {
-            let tie = decode_tie(&callables);
-            if !tie.is_empty() {
-                let hids: Vec<String> =
-                    tie.iter().map(|callable| format!("hid={:x}", callable.hid)).collect();
-                let hids = hids.join(", ");
-                say(format_args!("note: {hids} are invoked equally often; none of them is called decode"));
-            }
             text::tree(&mut out, trace, &callables)?;
+        } else if self.percentiles {
+            text::percentiles(&mut out, &callables)?;
         } else {
             text::table(&mut out, &callables)?;
         }

@@ -16,6 +16,7 @@ const MISSING: &str = "–";
 pub fn text(out: &mut (impl Write + ?Sized), diff: &Diff) -> io::Result<()> {
     for callable in &diff.callables {
         let CallableChange { base_hid, new_hid, label, matched, .. } = callable;
+        let label = printable(label);
         match matched {
             Matched::Hid => writeln!(out, "callable hid={base_hid:x} ({label})")?,
             Matched::Label => writeln!(

@@ -1,7 +1,7 @@
 //! What every picture in Chrome's format has: names of processes and threads, who a span is, and wall time.
 
 use crate::writer::Json;
-use simpler_trace_model::{Anchor, Family, Life, Name, Span, Trace};
+use simpler_trace_model::{Anchor, Family, Life, Name, Span, Trace, utc};
 use std::io::{self, Write};
 
 /// The process that a span is drawn in: its pid, unless one of another host has that too.
@@ -89,10 +89,19 @@ pub(crate) fn identity<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span)
     json.integer(trace.inv(span))?;
     json.key("hid")?;
     json.hex(trace.hid(span))?;
+    if let Some(label) = given_label(trace, span) {
+        json.key("label")?;
+        json.text(label)?;
+    }
     json.key("depth")?;
     json.integer(trace.depth(span))?;
     json.key("attrs")?;
     json.bytes(trace.attributes(span).raw())
+}
+
+/// The name that was given to the callable that a span belongs to.
+pub(crate) fn given_label<'a>(trace: &'a Trace, span: &Span) -> Option<&'a str> {
+    trace.given_label(trace.hid(span)).filter(|_| trace.is_grouped(span))
 }
 
 /// The wall time of a host span, if its process has an anchor from before.
@@ -124,67 +133,4 @@ pub(crate) fn clock_anchors<W: Write>(json: &mut Json<W>, trace: &Trace) -> io::
             })
         })
     })
-}
-
-/// Unix nanoseconds as `YYYY-MM-DDThh:mm:ss.nnnnnnnnnZ`. Digit by digit: every host span of a picture has one.
-fn utc(ns: i64) -> String {
-    let seconds = ns.div_euclid(1_000_000_000);
-    let fraction = ns.rem_euclid(1_000_000_000);
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let mut text = String::with_capacity("YYYY-MM-DDThh:mm:ss.nnnnnnnnnZ".len());
-    for (value, width, end) in [
-        (year, 4, '-'),
-        (month, 2, '-'),
-        (day, 2, 'T'),
-        (hour, 2, ':'),
-        (minute, 2, ':'),
-        (second, 2, '.'),
-        (fraction, 9, 'Z'),
-    ] {
-        let power = 10_i64.pow(width);
-        // No year of a clock that counts ns in 64 bits has more than four digits, or is negative.
-        let mut unit = power / 10;
-        while unit > 0 {
-            text.push(char::from(b'0' + (value / unit % 10) as u8));
-            unit /= 10;
-        }
-        text.push(end);
-    }
-    text
-}
-
-/// The Gregorian date of a day counted from 1970-01-01. Years are taken to begin in March, so that the leap
-/// day is the last one; 400 of them have 146,097 days.
-fn civil(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let day_of_era = days.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    (year, month, day)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn unix_time_becomes_a_date() {
-        for (seconds, want) in [
-            (0, "1970-01-01T00:00:00.000000000Z"),
-            (951_782_400, "2000-02-29T00:00:00.000000000Z"),
-            (1_790_000_000, "2026-09-21T14:13:20.000000000Z"),
-            (4_107_542_400, "2100-03-01T00:00:00.000000000Z"),
-            (-1, "1969-12-31T23:59:59.000000000Z"),
-        ] {
-            assert_eq!(utc(seconds * 1_000_000_000), want);
-        }
-        assert_eq!(utc(1), "1970-01-01T00:00:00.000000001Z");
-    }
 }

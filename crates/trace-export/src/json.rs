@@ -4,7 +4,9 @@
 use crate::writer::Json;
 use crate::{dispatches, self_time, steps};
 use simpler_trace_ingest::Reading;
-use simpler_trace_model::{Callable, Facts, Named, Producer, Stats, TaskSlots, Trace, decode_tie};
+use simpler_trace_model::{
+    Callable, Facts, Named, Percentiles, Producer, Stats, TaskSlots, Trace, decode_tie,
+};
 use std::io::{self, Write};
 
 /// How many complaints are listed; all are counted.
@@ -21,7 +23,7 @@ pub struct Wanted {
     pub self_times: bool,
 }
 
-/// What `simpler timing --json` prints.
+/// What `simpler timing --json` prints. The callables should have their percentiles.
 ///
 /// # Errors
 /// As `out`.
@@ -54,6 +56,10 @@ pub fn timing(
         if wanted.dispatches {
             json.key("dispatches")?;
             dispatches::json(json, &reading.trace, &reading.trace.dispatches())?;
+        }
+        if reading.trace.is_selected() {
+            json.key("selected_invocations")?;
+            json.integer(reading.trace.invocations().len())?;
         }
         json.key("integrity")?;
         json.object(|json| integrity(json, reading, reading.trace.is_lossy()))
@@ -156,6 +162,7 @@ pub fn unusable(out: &mut (impl Write + ?Sized), error: &str) -> io::Result<()> 
     json.end_line()
 }
 
+/// How far the whole log can be trusted, whatever part of it was selected.
 fn integrity<W: Write>(json: &mut Json<W>, reading: &Reading, lossy: bool) -> io::Result<()> {
     let trace = &reading.trace;
     let counts = trace.counts();
@@ -163,7 +170,7 @@ fn integrity<W: Write>(json: &mut Json<W>, reading: &Reading, lossy: bool) -> io
     for (key, value) in [
         ("bytes", reading.bytes),
         ("heads", counts.heads),
-        ("spans", trace.spans().len() as u64),
+        ("spans", trace.spans_in_log() as u64),
         ("torn", counts.torn),
         ("malformed", counts.malformed),
         ("unknown_version", counts.unknown_version),
@@ -180,7 +187,7 @@ fn integrity<W: Write>(json: &mut Json<W>, reading: &Reading, lossy: bool) -> io
         ("dropped", trace.dropped()),
         ("anchors", anchors as u64),
         ("process_lives", trace.lives().len() as u64),
-        ("invocations", trace.invocations().len() as u64),
+        ("invocations", trace.invocations_in_log() as u64),
     ] {
         json.key(key)?;
         json.integer(value)?;
@@ -337,7 +344,8 @@ fn stage<W: Write>(json: &mut Json<W>, stage: &Named) -> io::Result<()> {
     })
 }
 
-/// `<prefix>mean_ns` and the rest, in whole ns but for a median between two values.
+/// `<prefix>mean_ns` and the rest, in whole ns but for a median between two values. Percentiles where they were asked
+/// for.
 pub(crate) fn statistics<W: Write>(json: &mut Json<W>, prefix: &str, stats: &Stats) -> io::Result<()> {
     for (name, value) in [("mean_ns", stats.mean_ns), ("min_ns", stats.min_ns), ("max_ns", stats.max_ns)] {
         json.key(&format!("{prefix}{name}"))?;
@@ -345,10 +353,16 @@ pub(crate) fn statistics<W: Write>(json: &mut Json<W>, prefix: &str, stats: &Sta
     }
     json.key(&format!("{prefix}median_ns"))?;
     if stats.median_ns.fract() == 0.0 {
-        json.integer(stats.median_ns as i64)
+        json.integer(stats.median_ns as i64)?;
     } else {
-        json.float(stats.median_ns)
+        json.float(stats.median_ns)?;
     }
+    let Some(Percentiles { p50_ns, p90_ns, p99_ns }) = stats.percentiles else { return Ok(()) };
+    for (name, value) in [("p50_ns", p50_ns), ("p90_ns", p90_ns), ("p99_ns", p99_ns)] {
+        json.key(&format!("{prefix}{name}"))?;
+        json.integer(value)?;
+    }
+    Ok(())
 }
 
 /// A `hid` as the log writes it: 64 bits do not fit the numbers of every JSON reader.

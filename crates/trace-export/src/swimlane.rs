@@ -322,12 +322,24 @@ fn write_event<W: Write>(json: &mut Json<W>, trace: &Trace, event: &Event<'_>) -
 
 fn write_span<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> io::Result<()> {
     /// What an attribute cannot replace.
-    const OURS: [&str; 9] =
-        ["inv", "hid", "depth", "attrs", "os_tid", "wall_ts_ns", "wall_time", "dev_ts_ns", "error_ns"];
+    const OURS: [&str; 10] = [
+        "inv",
+        "hid",
+        "depth",
+        "attrs",
+        "os_tid",
+        "wall_ts_ns",
+        "wall_time",
+        "dev_ts_ns",
+        "error_ns",
+        // Last: it is ours only where it was given.
+        "label",
+    ];
+    let ours = if event::given_label(trace, span).is_some() { &OURS[..] } else { &OURS[..OURS.len() - 1] };
     event::identity(json, trace, span)?;
     json.key("os_tid")?;
     json.integer(trace.tid(span))?;
-    write_parsed(json, trace.attributes(span), &OURS)
+    write_parsed(json, trace.attributes(span), ours)
 }
 
 /// Each attribute as a key of its own, an integer where it is one.
@@ -379,6 +391,10 @@ fn write_unaligned<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> 
         json.integer(trace.inv(span))?;
         json.key("hid")?;
         json.hex(trace.hid(span))?;
+        if let Some(label) = event::given_label(trace, span) {
+            json.key("label")?;
+            json.text(label)?;
+        }
         json.key("depth")?;
         json.integer(trace.depth(span))?;
         json.key("attrs")?;

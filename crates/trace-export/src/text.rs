@@ -5,7 +5,7 @@
 //! expect the device's means over the rounds in which it worked.
 
 use simpler_trace_ingest::Reading;
-use simpler_trace_model::{CallTree, Callable, Facts, Node, Producer, Round, Rounds, Stage, Trace};
+use simpler_trace_model::{CallTree, Callable, Facts, Node, Producer, Round, Rounds, Stage, Stats, Trace};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -61,8 +61,8 @@ fn us_or_missing(ns: Option<f64>) -> String {
 /// As `out`.
 pub fn table(out: &mut impl Write, callables: &[Callable]) -> io::Result<()> {
     for callable in callables {
-        let (hid, n) = (callable.hid, callable.invocations.len());
-        writeln!(out, "callable hid={hid:x} — {n} invocation(s)")?;
+        let n = callable.invocations.len();
+        heading(out, callable)?;
         if callable.roots.is_empty() {
             let name = printable(&callable.root_name);
             writeln!(out, "  {name}: mean={MISSING} min={MISSING} max={MISSING} (root lost in all {n})")?;
@@ -86,6 +86,67 @@ pub fn table(out: &mut impl Write, callables: &[Callable]) -> io::Result<()> {
     Ok(())
 }
 
+/// What a callable is called, for a terminal.
+fn label(callable: &Callable) -> String {
+    printable(&callable.display_label()).into_owned()
+}
+
+/// The first line of a callable in the tables of it; it has a label only if one was given.
+fn heading(out: &mut impl Write, callable: &Callable) -> io::Result<()> {
+    write!(out, "callable hid={:x}", callable.hid)?;
+    if let Some(label) = &callable.given_label {
+        write!(out, " ({})", printable(label))?;
+    }
+    writeln!(out, " — {} invocation(s)", callable.invocations.len())
+}
+
+/// A longer name only moves its own line: it comes from a file, and nobody is to pay for it in each.
+const NAME_WIDTH_MAX: usize = 64;
+
+/// The callable table with percentiles, which the callables should have: for each its root, then its stages, in us.
+///
+/// # Errors
+/// As `out`.
+pub fn percentiles(out: &mut impl Write, callables: &[Callable]) -> io::Result<()> {
+    const TITLE: &str = "Stage (us)";
+    for callable in callables {
+        heading(out, callable)?;
+        let indented = |name: &str| format!("{:1$}{2}", "", 2 * name.matches('.').count(), printable(name));
+        let mut rows: Vec<(String, Option<&Stats>)> = Vec::new();
+        if callable.roots.is_empty() {
+            rows.push((indented(&callable.root_name), None));
+        }
+        let named = callable.roots.iter().chain(&callable.stages);
+        rows.extend(named.map(|one| (indented(&one.name), Some(&one.stats))));
+        let widths = rows.iter().map(|(name, _)| name.chars().count().min(NAME_WIDTH_MAX));
+        let width = widths.max().unwrap_or(0).max(TITLE.len());
+        write!(out, "  {TITLE:<width$}  {:>8}", "n")?;
+        ["p50", "p90", "p99", "max"].iter().try_for_each(|title| write!(out, "  {title:>12}"))?;
+        writeln!(out)?;
+        for (at, (name, stats)) in rows.iter().enumerate() {
+            let percentiles = stats.and_then(|stats| stats.percentiles);
+            let cell = |ns: Option<i64>| ns.map_or_else(|| MISSING.to_owned(), us_of);
+            write!(out, "  {name:<width$}  {:>8}", stats.map_or(0, |stats| stats.n))?;
+            for ns in [
+                percentiles.map(|of| of.p50_ns),
+                percentiles.map(|of| of.p90_ns),
+                percentiles.map(|of| of.p99_ns),
+                stats.map(|of| of.max_ns),
+            ] {
+                write!(out, "  {:>12}", cell(ns))?;
+            }
+            match callable.missing_roots {
+                lost if lost > 0 && at < callable.roots.len().max(1) => {
+                    writeln!(out, "  (root lost in {lost})")?
+                }
+                _ => writeln!(out)?,
+            }
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
 /// The task slots of each callable that has any: when each was dispatched and how long it took, and from the dispatch of
 /// one to the finish of another; medians, in us of the device's clock. Gives whether there were any.
 ///
@@ -96,7 +157,7 @@ pub fn task_slots(out: &mut impl Write, trace: &Trace, callables: &[Callable]) -
     for callable in callables {
         let Some(of) = trace.task_slots(callable) else { continue };
         any = true;
-        let (hid, label, n) = (callable.hid, callable.display_label(), callable.invocations.len());
+        let (hid, label, n) = (callable.hid, label(callable), callable.invocations.len());
         writeln!(out, "callable hid={hid:x} ({label}) — task slots, median of {n} invocation(s)")?;
         writeln!(out, "  {:<6}  {:>6}  {:>12}  {:>12}", "Slot", "n", "At (us)", "Took (us)")?;
         for slot in &of.slots {
@@ -202,7 +263,7 @@ pub fn rounds(out: &mut impl Write, rounds: &Rounds) -> io::Result<()> {
 /// As `out`.
 pub fn tree(out: &mut impl Write, trace: &Trace, callables: &[Callable]) -> io::Result<()> {
     for callable in callables {
-        let (hid, label, n) = (callable.hid, callable.display_label(), callable.invocations.len());
+        let (hid, label, n) = (callable.hid, label(callable), callable.invocations.len());
         match n {
             1 => writeln!(out, "callable hid={hid:x} ({label}) — 1 invocation")?,
             _ => writeln!(out, "callable hid={hid:x} ({label}) — median of {n} invocation(s)")?,

@@ -26,6 +26,9 @@ fn views(log: &str) {
     let mut table = Vec::new();
     text::table(&mut table, &callables).unwrap();
     compare(&format!("{log}.table.txt"), &table);
+    let mut percentiles = Vec::new();
+    text::percentiles(&mut percentiles, &trace.callables_with_percentiles()).unwrap();
+    compare(&format!("{log}.percentiles.txt"), &percentiles);
     let mut tree = Vec::new();
     text::tree(&mut tree, &trace, &callables).unwrap();
     compare(&format!("{log}.tree.txt"), &tree);

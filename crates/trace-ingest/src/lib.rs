@@ -4,7 +4,8 @@
 //! [`Scanner`], which finds records wherever they stand. What is complete goes into a
 //! [`TraceBuilder`](simpler_trace_model::TraceBuilder); what is damaged is counted and kept as a
 //! [`Complaint`] with file, byte offset and reason. Nothing that the bytes say stops the reading; only a
-//! source that cannot be opened at all is an [`Error`].
+//! source that cannot be opened at all is an [`Error`]. [`profile_window`] reads something else: when another tool's
+//! profile was taken.
 //!
 //! The scanner is fed, it does not pull: it holds no more than the few kilobytes that a record can span, and
 //! its results do not depend on where the blocks are cut. Several of them can therefore work on chunks of
@@ -20,10 +21,12 @@
 
 mod block;
 mod complaint;
+mod profile;
 mod scan;
 mod source;
 
 pub use complaint::{Complaint, Complaints, Reason};
+pub use profile::{ProfileError, profile_window};
 pub use scan::{Found, Scanner, Sink};
 pub use simpler_trace_model::Keep;
 pub use source::{Error, ErrorKind, Options, Reading, Source, read, read_with};

@@ -442,6 +442,11 @@ fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(logs)
 }
 
+/// The plain bytes of a file that may be packed.
+pub(crate) fn open_unpacked(path: &Path) -> io::Result<impl Read + use<>> {
+    unpack(Box::new(File::open(path)?))
+}
+
 /// The plain bytes of a stream that may be packed, told by its first bytes and not by its name.
 fn unpack(mut stream: Stream) -> io::Result<Stream> {
     let mut magic = Vec::with_capacity(ZSTD_MAGIC.len());

@@ -4,11 +4,13 @@
 //! a record belongs to, whether it was seen before, and the small numbers that stand for its strings. All
 //! else waits until the log has ended.
 
+use crate::callable::Role;
 use crate::digest::{Batch, Digest};
 use crate::group::{Current, Grouped, Groups};
 use crate::hosts::{self, Host};
 use crate::intern::Interner;
 use crate::invocation::{self, Invocation, Part};
+use crate::select::Whole;
 use crate::span::{Attributes, AttrsId, KindId, NO_ENVELOPE, Name, NameId, Span, SpanKind, ThreadId};
 use crate::tree::parents;
 use crate::vocabulary::Family;
@@ -38,7 +40,7 @@ impl Anchor {
         if ts < self.mono_ns {
             return None;
         }
-        self.wall_ns.checked_add(ts - self.mono_ns)
+        self.wall_ns.checked_add(ts.checked_sub(self.mono_ns)?)
     }
 }
 
@@ -352,6 +354,8 @@ impl TraceBuilder {
             invocations: Vec::new(),
             grouped: Vec::new(),
             orphans: OnceLock::new(),
+            given_labels: FxHashMap::default(),
+            whole: None,
         };
         (trace.invocations, trace.grouped) = invocation::group(&trace, &chains);
         trace
@@ -429,11 +433,15 @@ pub struct Trace {
     counts: Counts,
     /// By life, invocation and time.
     pub(crate) device_anchors: Vec<(u32, DeviceClockAnchor)>,
-    invocations: Vec<Invocation>,
+    pub(crate) invocations: Vec<Invocation>,
     /// Indices into `spans`, the spans of each invocation together and in log order.
-    grouped: Vec<u32>,
+    pub(crate) grouped: Vec<u32>,
     /// Counted when first asked for: that takes a look at every span's parent.
-    orphans: OnceLock<usize>,
+    pub(crate) orphans: OnceLock<usize>,
+    /// By hid.
+    given_labels: FxHashMap<u64, Box<str>>,
+    /// What the log was before a part of it was selected.
+    pub(crate) whole: Option<Whole>,
 }
 
 impl Trace {
@@ -555,6 +563,21 @@ impl Trace {
         is_grouped(self.name(span).family)
     }
 
+    /// Calls a callable by a name that whoever reads the log has for it, whatever part it plays. The last name counts.
+    pub fn name_callable(&mut self, hid: u64, label: impl Into<Box<str>>) {
+        self.given_labels.insert(hid, label.into());
+    }
+
+    /// The name that a callable was given.
+    pub fn given_label(&self, hid: u64) -> Option<&str> {
+        self.given_labels.get(&hid).map(|label| &**label)
+    }
+
+    /// What parts the callables play, where that is not to be found from these invocations.
+    pub(crate) fn roles(&self) -> Option<&FxHashMap<u64, Role>> {
+        self.whole.as_ref().map(|whole| &whole.roles)
+    }
+
     /// Records lost before they reached the log, over all lives.
     pub fn dropped(&self) -> u64 {
         self.lives.iter().filter_map(|life| life.drops).fold(0, |sum, drops| sum.saturating_add(drops.total))
@@ -589,8 +612,12 @@ impl Trace {
     }
 
     /// Whether some record is known to be missing, damaged or cut, so that the numbers may be bent. A drop
-    /// report that is damaged or contradicts itself may hide a loss, so it counts as one.
+    /// report that is damaged or contradicts itself may hide a loss, so it counts as one. Said of the whole log, whatever
+    /// part of it was selected.
     pub fn is_lossy(&self) -> bool {
+        if let Some(whole) = &self.whole {
+            return whole.lossy;
+        }
         let counts = &self.counts;
         let damaged = [
             counts.torn,

@@ -50,8 +50,12 @@ pub struct Named {
 pub struct Callable {
     /// Its identity.
     pub hid: u64,
-    /// What part it plays.
+    /// What part it plays in the whole log.
     pub label: Label,
+    /// What whoever reads the log calls it, see [`Trace::name_callable`]. Setup keeps its own name.
+    pub given_label: Option<Box<str>>,
+    /// Whether it shares the place of the most invoked in the whole log, so that nothing is called decode.
+    pub tied: bool,
     /// Its invocations, as indices into the trace's, ordered by inv.
     pub invocations: Vec<u32>,
     /// The roots by name, the commonest first: one entry in a log of one era, none if all roots were lost.
@@ -67,9 +71,10 @@ pub struct Callable {
 }
 
 impl Callable {
-    /// The label's word, or the first eight digits of `hid`.
+    /// The label that was given, else the label's word, else the first eight digits of `hid`.
     pub fn display_label(&self) -> String {
-        self.label.word().map_or_else(|| hex8(self.hid), str::to_owned)
+        let word = self.given_label.as_deref().or(self.label.word());
+        word.map_or_else(|| hex8(self.hid), str::to_owned)
     }
 
     /// The stage whose name ends in `leaf_path`, such as `runner_run.device_wall`, in any era's spelling.
@@ -90,6 +95,16 @@ fn hex8(hid: u64) -> String {
 
 /// A name, whether it is on the device's clock, and its durations.
 pub(crate) type NamedDurations = (Box<str>, bool, Vec<i64>);
+
+/// What part a callable plays, and whether it shares the place of the most invoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Role {
+    label: Label,
+    tied: bool,
+}
+
+/// How the durations of one name become figures.
+type Figures = fn(&mut [i64]) -> Option<Stats>;
 
 /// Durations by name, of one callable after the other: a log may have as many callables as names.
 struct Durations {
@@ -116,13 +131,13 @@ impl Durations {
     }
 
     /// What they amount to, the commonest first, then by name; then the next callable begins.
-    fn take(&mut self, trace: &Trace) -> Vec<Named> {
+    fn take(&mut self, trace: &Trace, figures: Figures) -> Vec<Named> {
         self.callable += 1;
         let mut named: Vec<Named> = self
             .named
             .drain(..)
             .filter_map(|(name, device, mut durations)| {
-                let stats = Stats::of(&mut durations)?;
+                let stats = figures(&mut durations)?;
                 Some(Named { name: trace.names[name.0 as usize].text.clone(), device, stats })
             })
             .collect();
@@ -179,18 +194,45 @@ impl<'a> Earliest<'a> {
     }
 }
 
-/// The callables that share the place of the most invoked, so that none of them is called decode; empty if
-/// there is no tie.
+/// The callables that share the place of the most invoked and were given no label, so that none of them is called
+/// decode; empty if there is no tie.
 pub fn decode_tie(callables: &[Callable]) -> Vec<&Callable> {
-    let runs = || callables.iter().filter(|callable| callable.label != Label::Prewarm);
-    let most = runs().map(|callable| callable.invocations.len()).max().unwrap_or(0);
-    let tied: Vec<&Callable> = runs().filter(|callable| callable.invocations.len() == most).collect();
-    if most > 1 && tied.len() > 1 { tied } else { Vec::new() }
+    let tied = |callable: &&Callable| callable.tied && callable.given_label.is_none();
+    let tied: Vec<&Callable> = callables.iter().filter(tied).collect();
+    if tied.len() > 1 { tied } else { Vec::new() }
 }
 
 impl Trace {
     /// The callables, those with more invocations first, else in the order of their first invocation.
     pub fn callables(&self) -> Vec<Callable> {
+        self.callables_by(Stats::of)
+    }
+
+    /// As [`Trace::callables`], with the percentiles of all durations.
+    pub fn callables_with_percentiles(&self) -> Vec<Callable> {
+        self.callables_by(Stats::with_percentiles)
+    }
+
+    fn callables_by(&self, figures: Figures) -> Vec<Callable> {
+        let buckets = self.buckets();
+        let found;
+        let roles = match self.roles() {
+            Some(roles) => roles,
+            None => {
+                found = self.find_roles(&buckets);
+                &found
+            }
+        };
+        let (mut earliest, mut roots, mut stages) =
+            (Earliest::new(self), Durations::new(self), Durations::new(self));
+        buckets
+            .into_iter()
+            .map(|bucket| self.callable(bucket, roles, figures, &mut earliest, &mut roots, &mut stages))
+            .collect()
+    }
+
+    /// The invocations of each callable, in log order; callables as in [`Trace::callables`].
+    pub(crate) fn buckets(&self) -> Vec<Vec<u32>> {
         let mut slots: FxHashMap<(u64, bool), usize> = FxHashMap::default();
         let mut buckets: Vec<Vec<u32>> = Vec::new();
         for (index, invocation) in self.invocations().iter().enumerate() {
@@ -202,14 +244,7 @@ impl Trace {
             buckets[slot].push(index as u32);
         }
         buckets.sort_by_key(|bucket| std::cmp::Reverse(bucket.len()));
-        let (mut earliest, mut roots, mut stages) =
-            (Earliest::new(self), Durations::new(self), Durations::new(self));
-        let mut callables: Vec<Callable> = buckets
-            .into_iter()
-            .map(|bucket| self.callable(bucket, &mut earliest, &mut roots, &mut stages))
-            .collect();
-        self.label(&mut callables);
-        callables
+        buckets
     }
 
     /// The durations that the figures of a callable are made of, by name: of its roots, and of its stages.
@@ -239,6 +274,8 @@ impl Trace {
     fn callable<'a>(
         &'a self,
         mut bucket: Vec<u32>,
+        roles: &FxHashMap<u64, Role>,
+        figures: Figures,
         earliest: &mut Earliest<'a>,
         roots: &mut Durations,
         stages: &mut Durations,
@@ -258,18 +295,22 @@ impl Trace {
             }
             effective.extend(earliest.effective_ns());
         }
-        let roots = roots.take(self);
+        let roots = roots.take(self, figures);
         let first = at(bucket[0]);
+        let setup = first.kind == Kind::Prewarm;
+        let role = roles.get(&first.hid).filter(|_| !setup);
         Callable {
             hid: first.hid,
-            label: if first.kind == Kind::Prewarm { Label::Prewarm } else { Label::None },
+            label: if setup { Label::Prewarm } else { role.map_or(Label::None, |role| role.label) },
+            given_label: self.given_label(first.hid).filter(|_| !setup).map(Into::into),
+            tied: role.is_some_and(|role| role.tied),
             root_name: match roots.first() {
                 Some(root) => root.name.clone(),
                 None => self.lost_root_name(first),
             },
             roots,
             missing_roots,
-            stages: stages.take(self),
+            stages: stages.take(self, figures),
             effective_mean_ns: mean_ns(&effective),
             invocations: bucket,
         }
@@ -283,22 +324,27 @@ impl Trace {
         word.or_else(|| first.and_then(|name| name.split('.').next())).unwrap_or("?").into()
     }
 
-    fn label(&self, callables: &mut [Callable]) {
-        let runs = || callables.iter().filter(|callable| callable.label != Label::Prewarm);
-        let most = runs().map(|callable| callable.invocations.len()).max().unwrap_or(0);
-        let unique = runs().filter(|callable| callable.invocations.len() == most).count() == 1;
-        for callable in callables.iter_mut().filter(|callable| callable.label != Label::Prewarm) {
-            if unique && most > 1 && callable.invocations.len() == most {
-                callable.label = Label::Decode;
-            } else if self.once_a_life(callable) {
-                callable.label = Label::Prefill;
-            }
-        }
+    /// By hid, what part each callable plays; setup plays none.
+    pub(crate) fn find_roles(&self, buckets: &[Vec<u32>]) -> FxHashMap<u64, Role> {
+        let first = |bucket: &[u32]| &self.invocations()[bucket[0] as usize];
+        let runs = || buckets.iter().filter(|bucket| first(bucket).kind != Kind::Prewarm);
+        let most = runs().map(Vec::len).max().unwrap_or(0);
+        let unique = runs().filter(|bucket| bucket.len() == most).count() == 1;
+        let role = |bucket: &Vec<u32>| {
+            let leads = most > 1 && bucket.len() == most;
+            let label = match leads && unique {
+                true => Label::Decode,
+                false if self.once_a_life(bucket) => Label::Prefill,
+                false => Label::None,
+            };
+            (first(bucket).hid, Role { label, tied: leads && !unique })
+        };
+        runs().map(role).collect()
     }
 
-    fn once_a_life(&self, callable: &Callable) -> bool {
+    fn once_a_life(&self, bucket: &[u32]) -> bool {
         let mut lives: Vec<u32> =
-            callable.invocations.iter().map(|&index| self.invocations()[index as usize].life).collect();
+            bucket.iter().map(|&index| self.invocations()[index as usize].life).collect();
         lives.sort_unstable();
         lives.windows(2).all(|pair| pair[0] != pair[1])
     }

@@ -113,7 +113,7 @@ pub struct CallableChange {
     pub base_hid: u64,
     /// Its identity now.
     pub new_hid: u64,
-    /// What part it plays in the base.
+    /// What it was given for a name, else what part it plays in the base.
     pub label: String,
     /// How it was recognised.
     pub matched: Matched,
@@ -188,7 +188,11 @@ pub fn diff(base: &Trace, new: &Trace, max_regression: f64) -> Result<Diff, Inco
         changes.push(CallableChange {
             base_hid: before.hid,
             new_hid: now.hid,
-            label: before.display_label(),
+            // A name given to the new one says more than the part that the old one plays.
+            label: match now.given_label.is_some() && before.given_label.is_none() {
+                true => now.display_label(),
+                false => before.display_label(),
+            },
             matched,
             stages: Vec::new(),
             only_base,

@@ -85,6 +85,12 @@ impl Grouped {
         self.groups.iter().map(|group| group.life)
     }
 
+    /// Follows the spans to their new places, of those that have one.
+    pub(crate) fn follow(&mut self, place: impl Fn(u32) -> Option<u32>) {
+        let far = std::mem::take(&mut self.far).into_iter();
+        self.far = far.filter_map(|(index, made)| Some((place(index)?, made))).collect();
+    }
+
     /// When the record of a span was made.
     pub(crate) fn made(&self, index: u32, span: &Span, device: bool) -> Option<i64> {
         match span.lag {

@@ -53,6 +53,11 @@ impl Invocation {
         self.root
     }
 
+    /// The same with its root and its first span in other places.
+    pub(crate) fn moved(self, root: Option<u32>, first: u32) -> Invocation {
+        Invocation { root, first, ..self }
+    }
+
     /// The root span; `None` if it was lost.
     pub fn root_span<'a>(&self, trace: &'a Trace) -> Option<&'a Span> {
         self.root_index().map(|index| &trace.spans[index])

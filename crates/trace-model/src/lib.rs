@@ -6,7 +6,8 @@
 //! in time. From the finished [`Trace`] everything else is computed on demand: [`Callable`]s with their
 //! stages, [`Rounds`], [`Steps`] over several ranks, the [`CallTree`] and the [`SelfTimes`] of a callable, the
 //! [`Dispatches`] that parents handed to children, the foreign [`Producer`]s, the [`Facts`] that `simpler check` states, and
-//! the [`warnings`] that come before any number.
+//! the [`warnings`] that come before any number. [`Trace::select`] makes a trace of a part of the log, and all of these
+//! answer for that part.
 //!
 //! The rule behind all of it is that *missing is never 0*: what a log does not hold is `None`.
 //!
@@ -40,6 +41,7 @@ mod invocation;
 mod overlap;
 mod ranks;
 mod rounds;
+mod select;
 mod self_time;
 mod span;
 mod statistics;
@@ -47,6 +49,7 @@ mod steps;
 mod task_slots;
 mod tree;
 mod vocabulary;
+mod wall_time;
 mod warnings;
 
 pub use alignment::{Alignment, DeviceClock, Moment, Placed};
@@ -61,11 +64,13 @@ pub use hosts::Host;
 pub use invocation::{Invocation, Kind};
 pub use overlap::NotOverlapped;
 pub use rounds::{Round, Rounds, Trimmed};
+pub use select::{Criterion, NothingLeft, Selected, Selection};
 pub use self_time::{SelfTime, SelfTimes};
 pub use span::{Attributes, Name, NameId, Span, ThreadId};
-pub use statistics::{Stats, mean_ns, median_ns};
+pub use statistics::{Percentiles, Stats, mean_ns, median_ns};
 pub use steps::{AlignedBy, DeviceGap, Excess, LateBy, Rank, Step, StepRun, Steps};
 pub use task_slots::{SlotInterval, SlotTimes, TaskSlots};
 pub use tree::{CallTree, Node, parents};
 pub use vocabulary::{Family, Stage};
+pub use wall_time::{NoWallTime, WallTime, utc};
 pub use warnings::warnings;

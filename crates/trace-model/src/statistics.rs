@@ -1,4 +1,7 @@
-//! Means, medians and extremes of durations in whole nanoseconds.
+//! Means, medians, percentiles and extremes of durations in whole nanoseconds.
+//!
+//! A percentile is by nearest rank: the p-th of n values is the ⌈p·n/100⌉-th smallest, so it is always one that was
+//! measured. The 50th of an even count is therefore the lower of the middle two, where the median is their mean.
 
 /// What a set of durations amounts to; there is none for an empty set.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,6 +16,37 @@ pub struct Stats {
     pub min_ns: i64,
     /// The largest.
     pub max_ns: i64,
+    /// The percentiles, where they were asked for.
+    pub percentiles: Option<Percentiles>,
+}
+
+/// Percentiles of a set of durations, by nearest rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Percentiles {
+    /// Half of the values are at most this, ns.
+    pub p50_ns: i64,
+    /// Nine of ten are, ns.
+    pub p90_ns: i64,
+    /// All but one of a hundred are, ns.
+    pub p99_ns: i64,
+}
+
+impl Percentiles {
+    /// The percentiles of `values`, which it puts in another order; `None` if there are none.
+    pub fn of(values: &mut [i64]) -> Option<Percentiles> {
+        let n = values.len();
+        // Each is looked for among those up to the one above it.
+        let mut up_to = values;
+        let [p99_ns, p90_ns, p50_ns] = [99, 90, 50].map(|percent| {
+            let rank = (n as u128 * percent).div_ceil(100) as usize;
+            let at = rank.checked_sub(1)?;
+            let held = std::mem::take(&mut up_to);
+            let value = *held.select_nth_unstable(at).1;
+            up_to = &mut held[..rank];
+            Some(value)
+        });
+        Some(Percentiles { p50_ns: p50_ns?, p90_ns: p90_ns?, p99_ns: p99_ns? })
+    }
 }
 
 impl Stats {
@@ -22,7 +56,13 @@ impl Stats {
         let min_ns = values.iter().copied().min()?;
         let max_ns = values.iter().copied().max()?;
         let median_ns = median_ns(values)?;
-        Some(Stats { n: values.len(), mean_ns, median_ns, min_ns, max_ns })
+        Some(Stats { n: values.len(), mean_ns, median_ns, min_ns, max_ns, percentiles: None })
+    }
+
+    /// As [`Stats::of`], and the percentiles.
+    pub fn with_percentiles(values: &mut [i64]) -> Option<Stats> {
+        let percentiles = Percentiles::of(values);
+        Some(Stats { percentiles, ..Stats::of(values)? })
     }
 }
 
@@ -62,6 +102,22 @@ mod tests {
         let stats = Stats::of(&mut [5, 1, 2, 3]).unwrap();
         assert_eq!((stats.n, stats.mean_ns, stats.min_ns, stats.max_ns), (4, 2, 1, 5));
         assert_eq!(stats.median_ns, 2.5);
+    }
+
+    #[test]
+    fn a_percentile_is_the_value_at_the_nearest_rank() {
+        let of = |values: &mut [i64]| Percentiles::of(values).map(|all| [all.p50_ns, all.p90_ns, all.p99_ns]);
+        assert_eq!(of(&mut []), None);
+        assert_eq!(of(&mut [7]), Some([7, 7, 7]));
+        assert_eq!(of(&mut [4, 1, 3, 2]), Some([2, 4, 4]), "the lower of the middle two");
+        let mut hundred: Vec<i64> = (1..=100).rev().collect();
+        assert_eq!(of(&mut hundred), Some([50, 90, 99]));
+        let mut more: Vec<i64> = (1..=101).collect();
+        assert_eq!(of(&mut more), Some([51, 91, 100]));
+        assert_eq!(of(&mut [i64::MIN, i64::MAX]), Some([i64::MIN, i64::MAX, i64::MAX]));
+        let stats = Stats::with_percentiles(&mut [5, 1, 2, 3]).unwrap();
+        assert_eq!((stats.median_ns, stats.percentiles.unwrap().p50_ns), (2.5, 2));
+        assert_eq!(Stats { percentiles: None, ..stats }, Stats::of(&mut [5, 1, 2, 3]).unwrap());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! What the host did of a graph that it has built stands beside them, in ns of the host's clock.
 //!
 //! Any other record holds cycles. The log relates them to the host's clock by the anchors of the same invocation, else the
-//! file does by its own; a file without either is left out.
+//! file does by its own; a file without either is left out. So is, unsaid, that of a run that was not selected.
 
 use super::{Item, Picture, Process, What};
 use crate::chip_records::{ChipRecords, HostPhase, Kernel, Kind, SchedulerPhase, Scope, Submit, Window};
@@ -69,6 +69,9 @@ pub fn warnings(trace: &Trace, records: &[ChipRecords]) -> Vec<String> {
     let mut without: Vec<&ChipRecords> = Vec::new();
     for file in records {
         let ChipRecords { source, .. } = file;
+        if is_left_out(trace, file) {
+            continue;
+        }
         if let Some(dropped) = file.dropped().filter(|&dropped| dropped > 0) {
             out.push(format!(
                 "warning: {source}: {dropped} chip swimlane record(s) were dropped on the device; the picture lacks \
@@ -229,6 +232,9 @@ impl<'a> Clocks<'a> {
     }
 
     fn of(&self, file: &'a ChipRecords) -> Option<(Clock, DeviceClock<'a>)> {
+        if is_left_out(self.trace, file) {
+            return None;
+        }
         let key = file.file.metadata.pid.zip(file.file.metadata.inv);
         let runs = key.and_then(|key| self.invocations.get(&key)).map_or(&[][..], Vec::as_slice);
         let mut clocks: Vec<DeviceClock<'a>> =
@@ -245,6 +251,12 @@ impl<'a> Clocks<'a> {
         let log = clocks.into_iter().next().map(|clock| (Clock::Log, clock));
         log.or_else(|| Some((Clock::File, DeviceClock::new(&file.anchors)?)))
     }
+}
+
+/// Whether a file is of a run that was not selected.
+fn is_left_out(trace: &Trace, file: &ChipRecords) -> bool {
+    let run = file.file.metadata.pid.zip(file.file.metadata.inv);
+    run.is_some_and(|(pid, inv)| trace.is_left_out(pid, inv))
 }
 
 /// A record and the track that it belongs on.
