@@ -123,7 +123,7 @@ impl Timing {
 
         let trace = &reading.trace;
         let callables = match self.percentiles || self.json {
-            true => trace.callables_with_percentiles(),
+            true => trace.callables_with_ranks(),
             false => trace.callables(),
         };
         if callables.is_empty() {

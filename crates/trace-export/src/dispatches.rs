@@ -53,7 +53,10 @@ fn latencies(out: &mut (impl Write + ?Sized), stats: Option<&Stats>) -> io::Resu
     let n = stats.map_or(0, |stats| stats.n);
     let [mean, median, max] = match stats {
         Some(stats) => {
-            [us_of(stats.mean_ns), format!("{:.1}", stats.median_ns / 1000.0), us_of(stats.max_ns)]
+            let median = stats
+                .ranks
+                .map_or_else(|| MISSING.to_owned(), |ranks| format!("{:.1}", ranks.median_ns / 1000.0));
+            [us_of(stats.mean_ns), median, us_of(stats.max_ns)]
         }
         None => [MISSING; 3].map(str::to_owned),
     };

@@ -4,9 +4,7 @@
 use crate::writer::Json;
 use crate::{dispatches, self_time, steps};
 use simpler_trace_ingest::Reading;
-use simpler_trace_model::{
-    Callable, Facts, Named, Percentiles, Producer, Stats, TaskSlots, Trace, decode_tie,
-};
+use simpler_trace_model::{Callable, Facts, Named, Producer, Ranks, Stats, TaskSlots, Trace, decode_tie};
 use std::io::{self, Write};
 
 /// How many complaints are listed; all are counted.
@@ -23,7 +21,7 @@ pub struct Wanted {
     pub self_times: bool,
 }
 
-/// What `simpler timing --json` prints. The callables should have their percentiles.
+/// What `simpler timing --json` prints. The callables should have their ranks.
 ///
 /// # Errors
 /// As `out`.
@@ -344,23 +342,24 @@ fn stage<W: Write>(json: &mut Json<W>, stage: &Named) -> io::Result<()> {
     })
 }
 
-/// `<prefix>mean_ns` and the rest, in whole ns but for a median between two values. Percentiles where they were asked
-/// for.
+/// `<prefix>mean_ns` and the rest, in whole ns but for a median between two values. Ranks where they were asked for.
 pub(crate) fn statistics<W: Write>(json: &mut Json<W>, prefix: &str, stats: &Stats) -> io::Result<()> {
+    let integer = |json: &mut Json<W>, name: &str, value: i64| {
+        json.key(&format!("{prefix}{name}"))?;
+        json.integer(value)
+    };
     for (name, value) in [("mean_ns", stats.mean_ns), ("min_ns", stats.min_ns), ("max_ns", stats.max_ns)] {
-        json.key(&format!("{prefix}{name}"))?;
-        json.integer(value)?;
+        integer(json, name, value)?;
     }
-    json.key(&format!("{prefix}median_ns"))?;
-    if stats.median_ns.fract() == 0.0 {
-        json.integer(stats.median_ns as i64)?;
+    let Some(Ranks { median_ns, p50_ns, p90_ns, p99_ns }) = stats.ranks else { return Ok(()) };
+    if median_ns.fract() == 0.0 {
+        integer(json, "median_ns", median_ns as i64)?;
     } else {
-        json.float(stats.median_ns)?;
+        json.key(&format!("{prefix}median_ns"))?;
+        json.float(median_ns)?;
     }
-    let Some(Percentiles { p50_ns, p90_ns, p99_ns }) = stats.percentiles else { return Ok(()) };
     for (name, value) in [("p50_ns", p50_ns), ("p90_ns", p90_ns), ("p99_ns", p99_ns)] {
-        json.key(&format!("{prefix}{name}"))?;
-        json.integer(value)?;
+        integer(json, name, value)?;
     }
     Ok(())
 }

@@ -124,13 +124,13 @@ pub fn percentiles(out: &mut impl Write, callables: &[Callable]) -> io::Result<(
         ["p50", "p90", "p99", "max"].iter().try_for_each(|title| write!(out, "  {title:>12}"))?;
         writeln!(out)?;
         for (at, (name, stats)) in rows.iter().enumerate() {
-            let percentiles = stats.and_then(|stats| stats.percentiles);
+            let ranks = stats.and_then(|stats| stats.ranks);
             let cell = |ns: Option<i64>| ns.map_or_else(|| MISSING.to_owned(), us_of);
             write!(out, "  {name:<width$}  {:>8}", stats.map_or(0, |stats| stats.n))?;
             for ns in [
-                percentiles.map(|of| of.p50_ns),
-                percentiles.map(|of| of.p90_ns),
-                percentiles.map(|of| of.p99_ns),
+                ranks.map(|of| of.p50_ns),
+                ranks.map(|of| of.p90_ns),
+                ranks.map(|of| of.p99_ns),
                 stats.map(|of| of.max_ns),
             ] {
                 write!(out, "  {:>12}", cell(ns))?;

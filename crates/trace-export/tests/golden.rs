@@ -27,7 +27,7 @@ fn views(log: &str) {
     text::table(&mut table, &callables).unwrap();
     compare(&format!("{log}.table.txt"), &table);
     let mut percentiles = Vec::new();
-    text::percentiles(&mut percentiles, &trace.callables_with_percentiles()).unwrap();
+    text::percentiles(&mut percentiles, &trace.callables_with_ranks()).unwrap();
     compare(&format!("{log}.percentiles.txt"), &percentiles);
     let mut tree = Vec::new();
     text::tree(&mut tree, &trace, &callables).unwrap();

@@ -5,7 +5,7 @@
 use crate::build::Trace;
 use crate::invocation::{Invocation, Kind, effective_ns};
 use crate::span::{NameId, Span};
-use crate::statistics::{Stats, mean_ns};
+use crate::statistics::{Ranks, Stats, Tally, mean_ns};
 use crate::vocabulary::{Stage, run_word};
 use rustc_hash::FxHashMap;
 
@@ -103,20 +103,27 @@ pub(crate) struct Role {
     tied: bool,
 }
 
-/// How the durations of one name become figures.
-type Figures = fn(&mut [i64]) -> Option<Stats>;
-
 /// Durations by name, of one callable after the other: a log may have as many callables as names.
 struct Durations {
     /// By name, the last callable that has it, counted from 1, and where in `named` it is.
     slots: Vec<(u32, u32)>,
     callable: u32,
-    named: Vec<(NameId, bool, Vec<i64>)>,
+    named: Vec<OfName>,
+    /// Whether the values are kept, for their ranks.
+    keep: bool,
+}
+
+/// The durations of one name.
+struct OfName {
+    name: NameId,
+    device: bool,
+    tally: Tally,
+    values: Vec<i64>,
 }
 
 impl Durations {
-    fn new(trace: &Trace) -> Durations {
-        Durations { slots: vec![(0, 0); trace.names.len()], callable: 1, named: Vec::new() }
+    fn new(trace: &Trace, keep: bool) -> Durations {
+        Durations { slots: vec![(0, 0); trace.names.len()], callable: 1, named: Vec::new(), keep }
     }
 
     /// The first span of a name decides whether that is one of the device.
@@ -125,19 +132,24 @@ impl Durations {
         let (last, slot) = &mut self.slots[name.0 as usize];
         if *last != self.callable {
             (*last, *slot) = (self.callable, self.named.len() as u32);
-            self.named.push((name, trace.is_device(span), Vec::new()));
+            let (device, tally) = (trace.is_device(span), Tally::default());
+            self.named.push(OfName { name, device, tally, values: Vec::new() });
         }
-        self.named[*slot as usize].2.push(span.dur);
+        let of = &mut self.named[*slot as usize];
+        of.tally.add(span.dur);
+        if self.keep {
+            of.values.push(span.dur);
+        }
     }
 
     /// What they amount to, the commonest first, then by name; then the next callable begins.
-    fn take(&mut self, trace: &Trace, figures: Figures) -> Vec<Named> {
+    fn take(&mut self, trace: &Trace) -> Vec<Named> {
         self.callable += 1;
         let mut named: Vec<Named> = self
             .named
             .drain(..)
-            .filter_map(|(name, device, mut durations)| {
-                let stats = figures(&mut durations)?;
+            .filter_map(|OfName { name, device, tally, mut values }| {
+                let stats = Stats { ranks: Ranks::of(&mut values), ..tally.stats()? };
                 Some(Named { name: trace.names[name.0 as usize].text.clone(), device, stats })
             })
             .collect();
@@ -205,15 +217,15 @@ pub fn decode_tie(callables: &[Callable]) -> Vec<&Callable> {
 impl Trace {
     /// The callables, those with more invocations first, else in the order of their first invocation.
     pub fn callables(&self) -> Vec<Callable> {
-        self.callables_by(Stats::of)
+        self.callables_by(false)
     }
 
-    /// As [`Trace::callables`], with the percentiles of all durations.
-    pub fn callables_with_percentiles(&self) -> Vec<Callable> {
-        self.callables_by(Stats::with_percentiles)
+    /// As [`Trace::callables`], with the ranks of all durations: medians and percentiles.
+    pub fn callables_with_ranks(&self) -> Vec<Callable> {
+        self.callables_by(true)
     }
 
-    fn callables_by(&self, figures: Figures) -> Vec<Callable> {
+    fn callables_by(&self, ranks: bool) -> Vec<Callable> {
         let buckets = self.buckets();
         let found;
         let roles = match self.roles() {
@@ -224,10 +236,10 @@ impl Trace {
             }
         };
         let (mut earliest, mut roots, mut stages) =
-            (Earliest::new(self), Durations::new(self), Durations::new(self));
+            (Earliest::new(self), Durations::new(self, ranks), Durations::new(self, ranks));
         buckets
             .into_iter()
-            .map(|bucket| self.callable(bucket, roles, figures, &mut earliest, &mut roots, &mut stages))
+            .map(|bucket| self.callable(bucket, roles, &mut earliest, &mut roots, &mut stages))
             .collect()
     }
 
@@ -250,7 +262,7 @@ impl Trace {
     /// The durations that the figures of a callable are made of, by name: of its roots, and of its stages.
     pub(crate) fn durations(&self, callable: &Callable) -> (Vec<NamedDurations>, Vec<NamedDurations>) {
         let (mut earliest, mut roots, mut stages) =
-            (Earliest::new(self), Durations::new(self), Durations::new(self));
+            (Earliest::new(self), Durations::new(self, true), Durations::new(self, true));
         for &index in &callable.invocations {
             let invocation = &self.invocations()[index as usize];
             if let Some(root) = invocation.root_span(self) {
@@ -262,8 +274,7 @@ impl Trace {
         let text = |name: NameId| self.names[name.0 as usize].text.clone();
         let [mut roots, mut stages] = [roots, stages].map(|durations| {
             let all = durations.named.into_iter();
-            all.map(|(name, device, durations)| (text(name), device, durations))
-                .collect::<Vec<NamedDurations>>()
+            all.map(|of| (text(of.name), of.device, of.values)).collect::<Vec<NamedDurations>>()
         });
         for named in [&mut roots, &mut stages] {
             named.sort_by(|a, b| b.2.len().cmp(&a.2.len()).then_with(|| a.0.cmp(&b.0)));
@@ -275,7 +286,6 @@ impl Trace {
         &'a self,
         mut bucket: Vec<u32>,
         roles: &FxHashMap<u64, Role>,
-        figures: Figures,
         earliest: &mut Earliest<'a>,
         roots: &mut Durations,
         stages: &mut Durations,
@@ -295,7 +305,7 @@ impl Trace {
             }
             effective.extend(earliest.effective_ns());
         }
-        let roots = roots.take(self, figures);
+        let roots = roots.take(self);
         let first = at(bucket[0]);
         let setup = first.kind == Kind::Prewarm;
         let role = roles.get(&first.hid).filter(|_| !setup);
@@ -310,7 +320,7 @@ impl Trace {
             },
             roots,
             missing_roots,
-            stages: stages.take(self, figures),
+            stages: stages.take(self),
             effective_mean_ns: mean_ns(&effective),
             invocations: bucket,
         }

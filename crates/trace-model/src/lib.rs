@@ -67,7 +67,7 @@ pub use rounds::{Round, Rounds, Trimmed};
 pub use select::{Criterion, NothingLeft, Selected, Selection};
 pub use self_time::{SelfTime, SelfTimes};
 pub use span::{Attributes, Name, NameId, Span, ThreadId};
-pub use statistics::{Percentiles, Stats, mean_ns, median_ns};
+pub use statistics::{Ranks, Stats, mean_ns, median_ns};
 pub use steps::{AlignedBy, DeviceGap, Excess, LateBy, Rank, Step, StepRun, Steps};
 pub use task_slots::{SlotInterval, SlotTimes, TaskSlots};
 pub use tree::{CallTree, Node, parents};

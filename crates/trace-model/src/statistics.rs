@@ -10,19 +10,19 @@ pub struct Stats {
     pub n: usize,
     /// The mean, truncated to whole ns.
     pub mean_ns: i64,
-    /// The median: of an even count the mean of the middle two, hence possibly a half.
-    pub median_ns: f64,
     /// The smallest.
     pub min_ns: i64,
     /// The largest.
     pub max_ns: i64,
-    /// The percentiles, where they were asked for.
-    pub percentiles: Option<Percentiles>,
+    /// What takes all values at once, where it was asked for.
+    pub ranks: Option<Ranks>,
 }
 
-/// Percentiles of a set of durations, by nearest rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Percentiles {
+/// The values at certain places in the order of a set of durations.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ranks {
+    /// The median: of an even count the mean of the middle two, hence possibly a half.
+    pub median_ns: f64,
     /// Half of the values are at most this, ns.
     pub p50_ns: i64,
     /// Nine of ten are, ns.
@@ -31,9 +31,10 @@ pub struct Percentiles {
     pub p99_ns: i64,
 }
 
-impl Percentiles {
-    /// The percentiles of `values`, which it puts in another order; `None` if there are none.
-    pub fn of(values: &mut [i64]) -> Option<Percentiles> {
+impl Ranks {
+    /// The ranks of `values`, which it puts in another order; `None` if there are none.
+    pub fn of(values: &mut [i64]) -> Option<Ranks> {
+        let median_ns = median_ns(values)?;
         let n = values.len();
         // Each is looked for among those up to the one above it.
         let mut up_to = values;
@@ -45,24 +46,48 @@ impl Percentiles {
             up_to = &mut held[..rank];
             Some(value)
         });
-        Some(Percentiles { p50_ns: p50_ns?, p90_ns: p90_ns?, p99_ns: p99_ns? })
+        Some(Ranks { median_ns, p50_ns: p50_ns?, p90_ns: p90_ns?, p99_ns: p99_ns? })
+    }
+}
+
+/// The statistics that need no value twice.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tally {
+    n: usize,
+    sum: i128,
+    min: i64,
+    max: i64,
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally { n: 0, sum: 0, min: i64::MAX, max: i64::MIN }
+    }
+}
+
+impl Tally {
+    #[inline]
+    pub(crate) fn add(&mut self, value: i64) {
+        self.n += 1;
+        self.sum += i128::from(value);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    /// What they amount to, without the ranks; `None` if there were none.
+    pub(crate) fn stats(self) -> Option<Stats> {
+        let n = i128::try_from(self.n).ok().filter(|&n| n > 0)?;
+        let mean_ns = i64::try_from(self.sum / n).ok()?;
+        Some(Stats { n: self.n, mean_ns, min_ns: self.min, max_ns: self.max, ranks: None })
     }
 }
 
 impl Stats {
     /// The statistics of `values`, which it puts in another order; `None` if there are none.
     pub fn of(values: &mut [i64]) -> Option<Stats> {
-        let mean_ns = mean_ns(values)?;
-        let min_ns = values.iter().copied().min()?;
-        let max_ns = values.iter().copied().max()?;
-        let median_ns = median_ns(values)?;
-        Some(Stats { n: values.len(), mean_ns, median_ns, min_ns, max_ns, percentiles: None })
-    }
-
-    /// As [`Stats::of`], and the percentiles.
-    pub fn with_percentiles(values: &mut [i64]) -> Option<Stats> {
-        let percentiles = Percentiles::of(values);
-        Some(Stats { percentiles, ..Stats::of(values)? })
+        let mut tally = Tally::default();
+        values.iter().for_each(|&value| tally.add(value));
+        Some(Stats { ranks: Ranks::of(values), ..tally.stats()? })
     }
 }
 
@@ -101,12 +126,12 @@ mod tests {
     fn the_mean_is_truncated_and_the_median_of_an_even_count_lies_between() {
         let stats = Stats::of(&mut [5, 1, 2, 3]).unwrap();
         assert_eq!((stats.n, stats.mean_ns, stats.min_ns, stats.max_ns), (4, 2, 1, 5));
-        assert_eq!(stats.median_ns, 2.5);
+        assert_eq!(stats.ranks.unwrap().median_ns, 2.5);
     }
 
     #[test]
     fn a_percentile_is_the_value_at_the_nearest_rank() {
-        let of = |values: &mut [i64]| Percentiles::of(values).map(|all| [all.p50_ns, all.p90_ns, all.p99_ns]);
+        let of = |values: &mut [i64]| Ranks::of(values).map(|all| [all.p50_ns, all.p90_ns, all.p99_ns]);
         assert_eq!(of(&mut []), None);
         assert_eq!(of(&mut [7]), Some([7, 7, 7]));
         assert_eq!(of(&mut [4, 1, 3, 2]), Some([2, 4, 4]), "the lower of the middle two");
@@ -115,9 +140,8 @@ mod tests {
         let mut more: Vec<i64> = (1..=101).collect();
         assert_eq!(of(&mut more), Some([51, 91, 100]));
         assert_eq!(of(&mut [i64::MIN, i64::MAX]), Some([i64::MIN, i64::MAX, i64::MAX]));
-        let stats = Stats::with_percentiles(&mut [5, 1, 2, 3]).unwrap();
-        assert_eq!((stats.median_ns, stats.percentiles.unwrap().p50_ns), (2.5, 2));
-        assert_eq!(Stats { percentiles: None, ..stats }, Stats::of(&mut [5, 1, 2, 3]).unwrap());
+        let ranks = Stats::of(&mut [5, 1, 2, 3]).unwrap().ranks.unwrap();
+        assert_eq!((ranks.median_ns, ranks.p50_ns), (2.5, 2));
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn setup_is_no_run_of_the_callable_whose_hid_it_carries() {
 #[test]
 fn stages_are_counted_once_an_invocation_and_the_earliest_counts() {
     let lines = [run(1, 1_000), vec![span(1, 1, "simpler_run.bind", 1_500, 7)]].concat();
-    let callables = trace(&lines).callables();
+    let callables = trace(&lines).callables_with_ranks();
     let bind = callables[0].stage("bind").unwrap();
     assert_eq!(bind.stats, Stats::of(&mut [90]).unwrap());
     assert!(callables[0].stage("runner_run.device_wall").unwrap().device);
