@@ -1,6 +1,6 @@
 //! `simpler check`: whether a log is whole, and what it holds.
 
-use crate::log::{Logs, complain};
+use crate::log::{Logs, complain, refuse};
 use crate::{NO, UNUSABLE, say};
 use simpler_trace_export::{json, text};
 use simpler_trace_ingest::Keep;
@@ -24,21 +24,14 @@ pub(crate) struct Check {
 
 impl Check {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        let mut out = BufWriter::new(io::stdout().lock());
         let reading = match self.logs.read(Keep::All) {
             Ok(reading) => reading,
-            Err(sentence) => {
-                if self.json {
-                    json::unusable(&mut out, &sentence)?;
-                    out.flush()?;
-                }
-                say(sentence);
-                return Ok(UNUSABLE.into());
-            }
+            Err(sentence) => return refuse(self.json, &sentence),
         };
         complain(&reading);
         let facts = reading.trace.facts();
         let unusable = self.logs.unusable(&reading);
+        let mut out = BufWriter::new(io::stdout().lock());
         let print = |out: &mut BufWriter<_>| {
             if self.json {
                 json::check(out, &reading, &facts, unusable.as_deref())?;

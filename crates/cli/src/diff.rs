@@ -1,9 +1,9 @@
 //! `simpler diff`: whether a stage takes longer than it did.
 
-use crate::log::{complain, read, unusable};
+use crate::log::{complain, read, refuse, unusable};
 use crate::selection::Runs;
-use crate::{NO, UNUSABLE, say};
-use simpler_trace_export::{diff, json};
+use crate::{NO, UNUSABLE};
+use simpler_trace_export::diff;
 use simpler_trace_ingest::Keep;
 use simpler_trace_model::{StageVerdict, diff as compare};
 use std::io::{self, BufWriter, Write};
@@ -34,36 +34,28 @@ pub(crate) struct Diff {
 
 impl Diff {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        let mut out = BufWriter::new(io::stdout().lock());
-        let refuse = |out: &mut dyn Write, sentence: &str| {
-            if self.json {
-                json::unusable(&mut *out, sentence)?;
-                out.flush()?;
-            }
-            say(sentence);
-            Ok(ExitCode::from(UNUSABLE))
-        };
         let mut readings = Vec::new();
         for logs in [&self.base, &self.against] {
             let reading = match read(logs, Keep::Durations) {
                 Ok(reading) => reading,
-                Err(sentence) => return refuse(&mut out, &sentence),
+                Err(sentence) => return refuse(self.json, &sentence),
             };
             complain(&reading);
             if let Some(sentence) = unusable(logs, &reading) {
-                return refuse(&mut out, &sentence);
+                return refuse(self.json, &sentence);
             }
             match self.runs.apply(reading) {
                 Ok(reading) => readings.push(reading),
-                Err(sentence) => return refuse(&mut out, &sentence),
+                Err(sentence) => return refuse(self.json, &sentence),
             }
         }
         let [base, new] = readings.as_slice() else { return Ok(UNUSABLE.into()) };
         self.runs.say_unknown(&[&base.trace, &new.trace]);
         let found = match compare(&base.trace, &new.trace, self.max_regression) {
             Ok(found) => found,
-            Err(why) => return refuse(&mut out, &why.to_string()),
+            Err(why) => return refuse(self.json, &why.to_string()),
         };
+        let mut out = BufWriter::new(io::stdout().lock());
         let printed = if self.json { diff::json(&mut out, &found) } else { diff::text(&mut out, &found) };
         // A reader that went away does not want the figures; the verdict is the exit code all the same.
         match printed.and_then(|()| out.flush()) {

@@ -1,9 +1,13 @@
 //! The log arguments that the reading commands share, and what is said about a log before any number.
 
-use crate::say;
-use simpler_trace_ingest::{Keep, Options, Reading, Source, read_with};
+use crate::progress::with_bar;
+use crate::{UNUSABLE, say};
+use simpler_trace_export::json;
+use simpler_trace_ingest::{Follower, Keep, Options, Reading, Source, read_with};
 use simpler_trace_model::warnings;
+use std::io::{self, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// How many complaints are printed; all are counted.
 const COMPLAINTS_SHOWN: usize = 10;
@@ -21,6 +25,11 @@ impl Logs {
         read(&self.logs, keep)
     }
 
+    /// Follows all of them as one log. The error is a sentence.
+    pub(crate) fn follow(&self, keep: Keep) -> Result<Follower, String> {
+        Follower::new(&sources(&self.logs), keep).map_err(|error| error.to_string())
+    }
+
     /// As [`unusable`].
     pub(crate) fn unusable(&self, reading: &Reading) -> Option<String> {
         unusable(&self.logs, reading)
@@ -29,8 +38,25 @@ impl Logs {
 
 /// Reads all of them as one log, with what the answer needs of their attributes. The error is a sentence.
 pub(crate) fn read(logs: &[PathBuf], keep: Keep) -> Result<Reading, String> {
-    let sources: Vec<Source> = logs.iter().map(Source::argument).collect();
-    read_with(&sources, Options { keep, ..Options::default() }).map_err(|error| error.to_string())
+    let read = |progress| read_with(&sources(logs), Options { keep, progress, ..Options::default() });
+    with_bar(read).map_err(|error| error.to_string())
+}
+
+fn sources(logs: &[PathBuf]) -> Vec<Source> {
+    logs.iter().map(Source::argument).collect()
+}
+
+/// Says that there is no answer, and why. Somebody who does not read it is told by the exit code.
+pub(crate) fn refuse(json: bool, sentence: &str) -> anyhow::Result<ExitCode> {
+    if json {
+        let mut out = io::stdout().lock();
+        match json::unusable(&mut out, sentence).and_then(|()| out.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
+            _ => {}
+        }
+    }
+    say(sentence);
+    Ok(UNUSABLE.into())
 }
 
 /// Why there is nothing to compute from, as a sentence; `None` if there is something.
@@ -57,15 +83,17 @@ pub(crate) fn unusable(logs: &[PathBuf], reading: &Reading) -> Option<String> {
 
 /// Says on stderr what is wrong with a log.
 pub(crate) fn complain(reading: &Reading) {
-    for warning in warnings(&reading.trace) {
-        say(warning);
-    }
+    complaints(reading).iter().for_each(say);
+}
+
+/// What is wrong with a log, line by line.
+pub(crate) fn complaints(reading: &Reading) -> Vec<String> {
+    let mut lines: Vec<String> = warnings(&reading.trace).iter().map(ToString::to_string).collect();
     let complaints = &reading.complaints;
-    for complaint in complaints.first().iter().take(COMPLAINTS_SHOWN) {
-        say(complaint);
-    }
+    lines.extend(complaints.first().iter().take(COMPLAINTS_SHOWN).map(ToString::to_string));
     let more = complaints.total().saturating_sub(COMPLAINTS_SHOWN as u64);
     if more > 0 {
-        say(format_args!("and {more} more complaints"));
+        lines.push(format!("and {more} more complaints"));
     }
+    lines
 }

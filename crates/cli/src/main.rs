@@ -6,7 +6,9 @@
 mod check;
 mod demo;
 mod diff;
+mod follow;
 mod log;
+mod progress;
 mod recover;
 mod selection;
 mod stacks;

@@ -9,6 +9,9 @@ use std::path::PathBuf;
 /// How many callables a sentence names.
 pub(crate) const HIDS_SHOWN: usize = 10;
 
+/// The options by their names. A log that grows is shown whole.
+pub(crate) const OPTIONS: [&str; 6] = ["skip_first", "label", "since", "until", "hid", "only_overlapping"];
+
 #[derive(clap::Args)]
 pub(crate) struct Selection {
     #[command(flatten)]

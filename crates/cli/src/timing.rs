@@ -1,13 +1,15 @@
 //! `simpler timing`: where each callable's time goes.
 
-use crate::log::{Logs, complain};
+use crate::follow::{Form, follow};
+use crate::log::{Logs, complain, complaints, refuse};
+use crate::say;
 use crate::selection::{self, Selection};
-use crate::{UNUSABLE, say};
 use anyhow::Context;
 use simpler_trace_export::chip_records::{self, ChipRecords};
+use simpler_trace_export::merge::Merge;
 use simpler_trace_export::{chrome, dispatches, json, self_time, steps, swimlane, text};
-use simpler_trace_ingest::Keep;
-use simpler_trace_model::decode_tie;
+use simpler_trace_ingest::{Keep, Reading};
+use simpler_trace_model::{Trace, decode_tie};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -68,6 +70,18 @@ pub(crate) struct Timing {
     /// directory that holds some, at any depth; may be given several times
     #[arg(long, value_name = "PATH")]
     chip_swimlane_records: Vec<PathBuf>,
+    /// Copy the events of another Chrome trace on the same clock (CLOCK_MONOTONIC) into the pictures, as they are: JSON,
+    /// plain, gz or zst; may be given several times
+    #[arg(long, value_name = "TRACE.json")]
+    merge: Vec<PathBuf>,
+    /// Go on reading: what files gain, new host.*.log in directories, standard input to its end
+    ///
+    /// The view is printed anew whenever it has changed: in place on a terminal, as blocks below a line with the wall
+    /// time in a pipe, as one object a line with --json. SIGINT and SIGTERM end it, and so does the end of all input if
+    /// that is standard input alone; pictures are written then. Packed files are read once. Exits 0, or 2 if there was no
+    /// span.
+    #[arg(long, conflicts_with = "assert_native_overlap", conflicts_with_all = selection::OPTIONS)]
+    follow: bool,
     /// Print the figures as one JSON object on one line
     #[arg(long)]
     json: bool,
@@ -79,55 +93,99 @@ enum TraceLanes {
     Invocation,
 }
 
+/// What goes into the pictures besides the log.
+struct Additions {
+    chip_records: Vec<ChipRecords>,
+    merges: Vec<Merge>,
+}
+
 impl Timing {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         anyhow::ensure!(
             self.swimlane.is_some() || self.chip_swimlane_records.is_empty(),
             "--chip-swimlane-records only adds to a picture, so it needs --swimlane"
         );
-        let mut out = BufWriter::new(io::stdout().lock());
-        let unusable = |out: &mut dyn Write, sentence: &str| {
-            if self.json {
-                json::unusable(&mut *out, sentence)?;
-                out.flush()?;
-            }
-            say(sentence);
-            Ok(ExitCode::from(UNUSABLE))
-        };
+        anyhow::ensure!(
+            self.trace_out.is_some() || self.swimlane.is_some() || self.merge.is_empty(),
+            "--merge only adds to a picture, so it needs --trace-out or --swimlane"
+        );
+        if self.follow {
+            return self.follow();
+        }
         let reading = match self.logs.read(self.keep()) {
             Ok(reading) => reading,
-            Err(sentence) => return unusable(&mut out, &sentence),
+            Err(sentence) => return refuse(self.json, &sentence),
         };
         complain(&reading);
         if let Some(sentence) = self.logs.unusable(&reading) {
-            return unusable(&mut out, &sentence);
+            return refuse(self.json, &sentence);
         }
         let reading = match self.selection.apply(reading) {
             Ok(reading) => reading,
-            Err(sentence) => return unusable(&mut out, &sentence),
+            Err(sentence) => return refuse(self.json, &sentence),
         };
         let mut overlapped_pairs = None;
         if self.assert_native_overlap {
             match reading.trace.native_overlap(self.require_hidden_prepare) {
                 Ok(pairs) => overlapped_pairs = Some(pairs),
-                Err(why) => return unusable(&mut out, &format!("native overlap assertion failed: {why}")),
+                Err(why) => return refuse(self.json, &format!("native overlap assertion failed: {why}")),
             }
         }
-        let chip_records = match read_chip_records(&self.chip_swimlane_records) {
-            Ok(records) => records,
-            Err(sentence) => return unusable(&mut out, &sentence),
+        let additions = match self.additions(&reading.trace) {
+            Ok(additions) => additions,
+            Err(sentence) => return refuse(self.json, &sentence),
         };
-        for warning in swimlane::warnings(&reading.trace, &chip_records) {
-            say(warning);
+        let mut out = BufWriter::new(io::stdout().lock());
+        let mut remarks = Vec::new();
+        let shown = self.show(&mut out, &reading, overlapped_pairs, &mut remarks);
+        remarks.iter().for_each(say);
+        // A reader that went away does not want the figures; the pictures are written all the same.
+        match shown.and_then(|()| out.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
+            _ => {}
         }
+        self.write_pictures(&mut out, &reading.trace, &additions)?;
+        Ok(ExitCode::SUCCESS)
+    }
 
+    /// Shows a log that grows, and draws it once it has been followed to its end.
+    fn follow(&self) -> anyhow::Result<ExitCode> {
+        let follower = match self.logs.follow(self.keep()) {
+            Ok(follower) => follower,
+            Err(sentence) => return refuse(self.json, &sentence),
+        };
+        let show = |out: &mut Vec<u8>, reading: &Reading, remarks: &mut Vec<String>| {
+            remarks.extend(complaints(reading));
+            self.show(out, reading, None, remarks)
+        };
+        let reading = follow(follower, if self.json { Form::Lines } else { Form::Blocks }, show)?;
+        if let Some(sentence) = self.logs.unusable(&reading) {
+            complain(&reading);
+            return refuse(self.json, &sentence);
+        }
+        match self.additions(&reading.trace) {
+            Ok(additions) => self.write_pictures(&mut io::stdout().lock(), &reading.trace, &additions)?,
+            Err(sentence) => return refuse(self.json, &sentence),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Prints the view that was asked for. What is to be said beside it is added to `remarks`.
+    fn show(
+        &self,
+        out: &mut impl Write,
+        reading: &Reading,
+        overlapped_pairs: Option<usize>,
+        remarks: &mut Vec<String>,
+    ) -> io::Result<()> {
+        let mut remark = |text: &str| remarks.push(format!("note: {text}"));
         let trace = &reading.trace;
         let callables = match self.percentiles || self.json {
             true => trace.callables_with_ranks(),
             false => trace.callables(),
         };
         if callables.is_empty() {
-            say("note: only scheduler and external spans, no invocations");
+            remark("only scheduler and external spans, no invocations");
         }
         let rounds = if self.rounds_table && !self.json { trace.rounds(&callables) } else { None };
         let tie: Vec<u64> = decode_tie(&callables).iter().map(|callable| callable.hid).collect();
@@ -137,62 +195,79 @@ impl Timing {
                 None => String::new(),
             };
             let hids = selection::list(&tie);
-            say(format_args!("note: {hids} are invoked equally often; none of them is called decode{shown}"));
+            remark(&format!("{hids} are invoked equally often; none of them is called decode{shown}"));
         }
         if self.json {
             let Timing { steps, dispatches, self_times, .. } = *self;
-            json::timing(&mut out, &reading, &callables, json::Wanted { steps, dispatches, self_times })?;
+            json::timing(out, reading, &callables, json::Wanted { steps, dispatches, self_times })?;
         } else if let Some(pairs) = overlapped_pairs {
             writeln!(out, "Native overlap verified for {pairs} adjacent dispatch pair(s).")?;
         } else if self.rounds_table {
             match &rounds {
-                Some(rounds) => text::rounds(&mut out, rounds)?,
-                None => say("note: no runs, so there are no rounds"),
+                Some(rounds) => text::rounds(out, rounds)?,
+                None => remark("no runs, so there are no rounds"),
             }
         } else if self.steps {
             match trace.steps(&callables).first() {
-                Some(busiest) => steps::text(&mut out, trace, busiest)?,
-                None => say("note: no callable ran more than once on a rank, so there are no steps"),
+                Some(busiest) => steps::text(out, trace, busiest)?,
+                None => remark("no callable ran more than once on a rank, so there are no steps"),
             }
         } else if self.dispatches {
-            dispatches::text(&mut out, trace, &trace.dispatches())?;
+            dispatches::text(out, trace, &trace.dispatches())?;
         } else if self.slots {
-            if !text::task_slots(&mut out, trace, &callables)? {
-                say("note: no task slots: an orchestration tags a task with set_task_timing_slot");
+            if !text::task_slots(out, trace, &callables)? {
+                remark("no task slots: an orchestration tags a task with set_task_timing_slot");
             }
         } else if self.self_times {
-            self_time::text(&mut out, trace, &callables)?;
+            self_time::text(out, trace, &callables)?;
         } else if self.tree {
-            text::tree(&mut out, trace, &callables)?;
+            text::tree(out, trace, &callables)?;
         } else if self.percentiles {
-            text::percentiles(&mut out, &callables)?;
+            text::percentiles(out, &callables)?;
         } else {
-            text::table(&mut out, &callables)?;
+            text::table(out, &callables)?;
         }
         let is_about_callables =
             overlapped_pairs.is_none() && !(self.rounds_table || self.steps || self.dispatches || self.slots);
         if !self.json && is_about_callables && (self.external || callables.is_empty()) {
             let producers = trace.producers();
             if self.tree {
-                text::external_tree(&mut out, &producers)?;
+                text::external_tree(out, &producers)?;
             } else {
-                text::external_table(&mut out, &producers)?;
+                text::external_table(out, &producers)?;
             }
         }
-        out.flush()?;
+        Ok(())
+    }
 
+    /// Reads what else goes into the pictures, and says what is wrong with it. The error is a sentence.
+    fn additions(&self, trace: &Trace) -> Result<Additions, String> {
+        let chip_records = read_chip_records(&self.chip_swimlane_records)?;
+        let merges = self.merge.iter().map(Merge::open).collect::<Result<Vec<Merge>, String>>()?;
+        swimlane::warnings(trace, &chip_records).iter().for_each(say);
+        merges.iter().filter_map(|merge| merge.warning(trace)).for_each(say);
+        Ok(Additions { chip_records, merges })
+    }
+
+    fn write_pictures(
+        &self,
+        out: &mut impl Write,
+        trace: &Trace,
+        Additions { chip_records, merges }: &Additions,
+    ) -> anyhow::Result<()> {
         let mut messages = Vec::new();
         if let Some(path) = &self.trace_out {
             let lanes = match self.trace_lanes {
                 TraceLanes::Thread => chrome::Lanes::Thread,
                 TraceLanes::Invocation => chrome::Lanes::Invocation,
             };
-            let spans = write_file(path, |out| chrome::write(out, trace, lanes))?;
+            let spans = write_file(path, |out| chrome::write_merged(out, trace, lanes, merges))?;
             messages.push(format!("Wrote Chrome trace: {} ({spans} spans)", path.display()));
         }
         if let Some(path) = &self.swimlane {
-            let written = write_file(path, |out| swimlane::write(out, trace, &chip_records))?;
-            let swimlane::Written { host_spans, device_spans_unaligned, chip_records, .. } = written;
+            let write = |out: &mut _| swimlane::write_merged(out, trace, chip_records, merges);
+            let swimlane::Written { host_spans, device_spans_unaligned, chip_records, .. } =
+                write_file(path, write)?;
             let records = match chip_records {
                 0 => String::new(),
                 records => format!(", {records} chip swimlane records"),
@@ -203,12 +278,15 @@ impl Timing {
                 path.display()
             ));
         }
+        for merge in merges {
+            messages.push(format!("Merged {} events of {}", merge.events(), merge.path().display()));
+        }
         for message in messages {
             // Standard output holds one JSON object and nothing else.
             if self.json { say(message) } else { writeln!(out, "{message}")? }
         }
         out.flush()?;
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

@@ -516,6 +516,98 @@ fn a_reader_that_goes_away_ends_it_quietly() {
 }
 
 #[test]
+fn nobody_who_does_not_read_is_told_so() {
+    let log = file("gone.log", phased(true));
+    let (slower, picture) = (file("gone-slower.log", paced(60, 110)), file("gone.json", ""));
+    let (base, torn) = (file("gone-base.log", paced(60, 100)), file("gone-torn.log", torn()));
+    let empty = file("gone-empty.log", "");
+    for (arguments, code) in [
+        (&["timing", &log][..], 0),
+        (&["timing", &log, "--tree"], 0),
+        (&["timing", &log, "--rounds-table"], 0),
+        (&["timing", &log, "--external"], 0),
+        (&["timing", &log, "--assert-native-overlap"], 0),
+        (&["timing", &log, "--trace-out", &picture], 0),
+        (&["timing", &empty], 2),
+        (&["check", &log], 0),
+        (&["check", &torn, "--strict"], 1),
+        (&["diff", &base, "--against", &base], 0),
+        (&["diff", &base, "--against", &slower], 1),
+        (&["diff", &base, "--against", &empty], 2),
+    ] {
+        for json in [&[][..], &["--json"]] {
+            let arguments = [arguments, json].concat();
+            let (reader, writer) = std::io::pipe().unwrap();
+            // Closed before anything is printed.
+            drop(reader);
+            let output =
+                simpler(&arguments).stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output();
+            let output = output.unwrap();
+            assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
+            let said = ["note:", "warning:", "Wrote ", "no [STRACE]"];
+            let spoken =
+                |line: &str| said.iter().any(|word| line.starts_with(word)) || line.contains(": byte ");
+            assert!(stderr(&output).lines().all(spoken), "{arguments:?}: {}", stderr(&output));
+        }
+    }
+    let written: Value = serde_json::from_slice(&std::fs::read(&picture).unwrap()).unwrap();
+    assert_eq!(written["traceEvents"][0]["ph"], "M", "a picture is written all the same");
+}
+
+#[test]
+fn another_trace_is_merged_into_the_pictures() {
+    let log = file("merge.log", whole(2));
+    let (trace, lanes) = (file("merge-trace.json", ""), file("merge-lanes.json", ""));
+    let event = r#"{"ph":"X","name":"decode","ts":10.0000000000000000001,"dur":5,"pid":41,"tid":9}"#;
+    let near = file("merge-near.json", format!("{{\"traceEvents\":[{event},{event}]}}"));
+    let far = file("merge-far.json", event.replace("10.", "99999.").replace('{', "[{") + "]");
+    let output = run(&["timing", &log, "--trace-out", &trace, "--swimlane", &lanes, "--merge", &near]);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+    let said = format!("(4 host spans, 0 unaligned device spans)\nMerged 2 events of {near}\n");
+    assert!(stdout(&output).ends_with(&said), "{}", stdout(&output));
+    for picture in [&trace, &lanes] {
+        let text = std::fs::read_to_string(picture).unwrap();
+        assert_eq!(text.matches(event).count(), 2);
+        serde_json::from_str::<Value>(&text).unwrap();
+    }
+    let output = run(&["timing", &log, "--trace-out", &trace, "--merge", &near, "--merge", &far, "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(stdout(&output).lines().count(), 1);
+    let said: Vec<&str> = stderr(&output).lines().collect();
+    let [warning, wrote, first, second] = said[..] else { panic!("{said:?}") };
+    assert_eq!(
+        warning,
+        format!(
+            "warning: {far} has no moment in common with the log: it reaches from 0.099999 s to 0.100004 s, the log \
+             from 0.000010 s to 0.000025 s of CLOCK_MONOTONIC"
+        )
+    );
+    assert!(wrote.starts_with("Wrote Chrome trace"), "{wrote}");
+    assert_eq!(first, format!("Merged 2 events of {near}"));
+    assert_eq!(second, format!("Merged 1 events of {far}"));
+}
+
+#[test]
+fn what_cannot_be_merged_is_a_sentence_and_2_before_any_file() {
+    let log = file("unmerged.log", whole(1));
+    let bad = file("unmerged.json", "[{}, 7]");
+    let trace = file("unmerged-trace.json", "");
+    std::fs::remove_file(&trace).unwrap();
+    for (arguments, says) in [
+        (&["--merge", &bad][..], "needs --trace-out or --swimlane"),
+        (&["--trace-out", &trace, "--merge", &bad], "event 2 is no object"),
+        (&["--trace-out", &trace, "--merge", "/nonexistent/trace.json"], "/nonexistent/trace.json"),
+    ] {
+        let output = run(&[&["timing", &log], arguments].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+        assert_eq!(stdout(&output), "");
+        assert!(!std::path::Path::new(&trace).exists());
+    }
+}
+
+#[test]
 fn a_verdict_does_not_depend_on_who_reads_the_facts() {
     // The drop report says that three records were lost.
     let lossy = file(

@@ -14,8 +14,9 @@
 
 use crate::event;
 use crate::lanes::Nesting;
+use crate::merge::{self, Merge};
 use crate::writer::Json;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use simpler_trace_model::{Span, Stage, Trace};
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -36,6 +37,19 @@ pub enum Lanes {
 /// # Errors
 /// As `out`.
 pub fn write(out: &mut impl Write, trace: &Trace, lanes: Lanes) -> io::Result<usize> {
+    write_merged(out, trace, lanes, &[])
+}
+
+/// As [`write`], with the events of other traces behind ours.
+///
+/// # Errors
+/// As `out`, or if one of the others cannot be read any more.
+pub fn write_merged(
+    out: &mut impl Write,
+    trace: &Trace,
+    lanes: Lanes,
+    merges: &[Merge],
+) -> io::Result<usize> {
     let mut json = Json::new(&mut *out);
     let mut spans = 0;
     json.object(|json| {
@@ -44,12 +58,15 @@ pub fn write(out: &mut impl Write, trace: &Trace, lanes: Lanes) -> io::Result<us
         match lanes {
             Lanes::Thread => {
                 let items = arrange(trace, &mut unaligned);
-                json.array(|json| by_thread(json, trace, &items))?;
+                json.array(|json| {
+                    by_thread(json, trace, &items, &merge::tids(merges))?;
+                    merge::write(json, merges)
+                })?;
                 spans = items.len() + unaligned.len();
             }
             Lanes::Invocation => json.array(|json| {
-                spans = by_invocation(json, trace)?;
-                Ok(())
+                spans = by_invocation(json, trace, &merge::pids(merges))?;
+                merge::write(json, merges)
             })?,
         }
         json.key("displayTimeUnit")?;
@@ -145,7 +162,13 @@ fn arrange(trace: &Trace, unaligned: &mut Vec<u32>) -> Vec<Item> {
     items
 }
 
-fn by_thread<W: Write>(json: &mut Json<W>, trace: &Trace, items: &[Item]) -> io::Result<()> {
+/// `taken` are thread ids that no lane is given.
+fn by_thread<W: Write>(
+    json: &mut Json<W>,
+    trace: &Trace,
+    items: &[Item],
+    taken: &FxHashSet<u64>,
+) -> io::Result<()> {
     for process in items.chunk_by(|a, b| a.pid == b.pid) {
         let pid = process[0].pid;
         let names = process.iter().map(|item| trace.name(&trace.spans()[item.index as usize]));
@@ -169,6 +192,9 @@ fn by_thread<W: Write>(json: &mut Json<W>, trace: &Trace, items: &[Item]) -> io:
                 if lane == tids.len() {
                     let own = lane == 0 && side == Side::Host;
                     synthetic = if own { synthetic } else { synthetic.saturating_add(1) };
+                    while !own && taken.contains(&synthetic) {
+                        synthetic = synthetic.wrapping_add(1);
+                    }
                     tids.push(if own { tid } else { synthetic });
                     let lane_name = if lane == 0 { name.clone() } else { format!("{name}, lane {lane}") };
                     event::name(json, "thread_name", pid, tids[lane], &lane_name)?;
@@ -249,15 +275,16 @@ fn unaligned_span<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> i
     })
 }
 
-fn by_invocation<W: Write>(json: &mut Json<W>, trace: &Trace) -> io::Result<usize> {
+/// `taken` are process ids that no invocation is given.
+fn by_invocation<W: Write>(json: &mut Json<W>, trace: &Trace, taken: &FxHashSet<u64>) -> io::Result<usize> {
     let mut labels: FxHashMap<u32, String> = FxHashMap::default();
     for callable in trace.callables() {
         let label = callable.display_label();
         labels.extend(callable.invocations.iter().map(|&index| (index, label.clone())));
     }
     let mut spans = 0;
-    for (number, invocation) in trace.invocations().iter().enumerate() {
-        let lane = number as u64 + 1;
+    let lanes = (1_u64..).filter(|lane| !taken.contains(lane));
+    for ((number, invocation), lane) in trace.invocations().iter().enumerate().zip(lanes) {
         let label = labels.get(&(number as u32)).map_or("", String::as_str);
         let process = event::process(trace, trace.life_of(invocation));
         let name = format!("{label} inv={} ({process})", invocation.inv);

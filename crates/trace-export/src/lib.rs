@@ -8,6 +8,7 @@
 //! - [`chrome`]: a timeline for Perfetto and `chrome://tracing`, streamed
 //! - [`swimlane`]: the same with a lane for all that runs side by side, on the host and, with the [`chip_records`] of
 //!   its runs, on the device
+//! - [`merge`]: another program's trace, copied into either
 //!
 //! Everything here writes to an [`std::io::Write`] and computes nothing that the model does not offer.
 //!
@@ -39,6 +40,7 @@ pub mod dispatches;
 mod event;
 pub mod json;
 mod lanes;
+pub mod merge;
 pub mod self_time;
 pub mod steps;
 pub mod swimlane;

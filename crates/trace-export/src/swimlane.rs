@@ -16,6 +16,7 @@ mod threads;
 use crate::chip_records::ChipRecords;
 use crate::event;
 use crate::lanes::Nesting;
+use crate::merge::{self, Merge};
 use crate::writer::Json;
 use rustc_hash::{FxHashMap, FxHashSet};
 use simpler_record_format::percent_decode;
@@ -45,7 +46,20 @@ pub struct Written {
 /// # Errors
 /// As `out`.
 pub fn write(out: &mut impl Write, trace: &Trace, records: &[ChipRecords]) -> io::Result<Written> {
-    let mut picture = Picture::new(trace);
+    write_merged(out, trace, records, &[])
+}
+
+/// As [`write`], with the events of other traces behind ours.
+///
+/// # Errors
+/// As `out`, or if one of the others cannot be read any more.
+pub fn write_merged(
+    out: &mut impl Write,
+    trace: &Trace,
+    records: &[ChipRecords],
+    merges: &[Merge],
+) -> io::Result<Written> {
+    let mut picture = Picture::new(trace, merges);
     threads::place(trace, &mut picture);
     let host_spans = picture.events.len();
     let unaligned = place_device_spans(trace, &mut picture);
@@ -65,7 +79,8 @@ pub fn write(out: &mut impl Write, trace: &Trace, records: &[ChipRecords]) -> io
         json.array(|json| {
             picture.write_names(json, !records.is_empty())?;
             picture.events.iter().try_for_each(|event| write_event(json, trace, event))?;
-            flows::write(json, trace, &picture.events)
+            flows::write(json, trace, &picture.events)?;
+            merge::write(json, merges)
         })?;
         json.key("displayTimeUnit")?;
         json.text("ms")?;
@@ -135,8 +150,8 @@ struct Item<'a> {
 }
 
 impl<'a> Picture<'a> {
-    fn new(trace: &'a Trace) -> Picture<'a> {
-        let mut tids = FxHashSet::default();
+    fn new(trace: &'a Trace, merges: &[Merge]) -> Picture<'a> {
+        let mut tids = merge::tids(merges);
         let mut names: BTreeMap<u64, (&Life, FxHashMap<NameId, &Name>)> = BTreeMap::new();
         for span in trace.spans() {
             tids.insert(trace.tid(span));
@@ -154,7 +169,7 @@ impl<'a> Picture<'a> {
             processes: processes.collect(),
             tracks: Vec::new(),
             events: Vec::new(),
-            pids: Fresh::beyond(names.keys().copied().collect()),
+            pids: Fresh::beyond(names.keys().copied().chain(merge::pids(merges)).collect()),
             tids: Fresh::beyond(tids),
         }
     }
@@ -200,7 +215,7 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// Ids that nothing in the log has.
+/// Ids that nothing in the log or in another trace has.
 struct Fresh {
     next: u64,
     taken: FxHashSet<u64>,

@@ -5,7 +5,9 @@
 //! expect the device's means over the rounds in which it worked.
 
 use simpler_trace_ingest::Reading;
-use simpler_trace_model::{CallTree, Callable, Facts, Node, Producer, Round, Rounds, Stage, Stats, Trace};
+use simpler_trace_model::{
+    CallTree, Callable, Facts, Node, Producer, Round, Rounds, Stage, Stats, Trace, utc,
+};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -51,6 +53,15 @@ pub(crate) fn us_of(ns: i64) -> String {
 
 fn us_or_missing(ns: Option<f64>) -> String {
     ns.map_or_else(|| MISSING.to_owned(), |ns| format!("{:.1}", us(ns)))
+}
+
+/// A line with the wall time, Unix time in ns, to the second: it stands above the view of a log that grows.
+///
+/// # Errors
+/// As `out`.
+pub fn moment(out: &mut impl Write, wall_ns: i64) -> io::Result<()> {
+    let text = utc(wall_ns);
+    writeln!(out, "{}Z", &text[.."YYYY-MM-DDThh:mm:ss".len()])
 }
 
 /// The callable table: for each callable its root, then its stages.

@@ -43,6 +43,17 @@ impl<W: Write> Json<W> {
     fn close(&mut self, bracket: u8) -> io::Result<()> {
         self.comma = true;
         self.text.push(bracket);
+        self.hand_on()
+    }
+
+    /// A value that is JSON already.
+    pub(crate) fn verbatim(&mut self, value: &str) -> io::Result<()> {
+        self.value_start();
+        self.raw(value);
+        self.hand_on()
+    }
+
+    fn hand_on(&mut self) -> io::Result<()> {
         if self.text.len() < BUFFER_BYTES {
             return Ok(());
         }

@@ -9,7 +9,7 @@
 //!
 //! The scanner is fed, it does not pull: it holds no more than the few kilobytes that a record can span, and
 //! its results do not depend on where the blocks are cut. Several of them can therefore work on chunks of
-//! one file, and one can follow a file that grows.
+//! one file, and a [`Follower`] keeps one for each file that grows.
 //!
 //! ```no_run
 //! use simpler_trace_ingest::{Source, read};
@@ -21,12 +21,16 @@
 
 mod block;
 mod complaint;
+mod follow;
 mod profile;
+mod progress;
 mod scan;
 mod source;
 
 pub use complaint::{Complaint, Complaints, Reason};
+pub use follow::{Follower, Notice, POLL_INTERVAL};
 pub use profile::{ProfileError, profile_window};
+pub use progress::Progress;
 pub use scan::{Found, Scanner, Sink};
 pub use simpler_trace_model::Keep;
-pub use source::{Error, ErrorKind, Options, Reading, Source, read, read_with};
+pub use source::{Error, ErrorKind, Options, Reading, Source, read, read_with, unpack};

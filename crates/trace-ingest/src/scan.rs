@@ -124,6 +124,11 @@ impl Scanner {
         self.cursor -= decided;
     }
 
+    /// Where in the stream the bytes begin that are still looked at.
+    pub(crate) fn held_from(&self) -> u64 {
+        self.base
+    }
+
     /// Says that the stream has ended, and reports the rest.
     pub fn finish(mut self, found: &mut impl Sink) {
         self.scan(true, found);

@@ -6,6 +6,7 @@
 
 use crate::block::{Block, Decoder};
 use crate::complaint::Complaints;
+use crate::progress::{Counted, Progress};
 use crate::scan::Scanner;
 use flate2::read::MultiGzDecoder;
 use memchr::{memchr, memrchr};
@@ -20,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 /// How much is read and decoded at once: enough that the calls cost nothing, little enough to stay in cache.
-const BLOCK_BYTES: usize = 256 * 1024;
+pub(crate) const BLOCK_BYTES: usize = 256 * 1024;
 
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -65,7 +66,7 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    fn new(source: &Path, kind: ErrorKind) -> Error {
+    pub(crate) fn new(source: &Path, kind: ErrorKind) -> Error {
         Error { source: source.display().to_string(), kind }
     }
 
@@ -113,12 +114,14 @@ impl Reading {
 }
 
 /// How a log is read.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Which attributes the trace will hold.
     pub keep: Keep,
     /// How many threads decode; one for each processor if that is not said. It makes no difference to the result.
     pub threads: Option<NonZeroUsize>,
+    /// Where it is noted how far the reading has come, for whoever looks meanwhile.
+    pub progress: Option<Arc<Progress>>,
 }
 
 /// Reads all sources, in their order, as one log.
@@ -144,7 +147,12 @@ pub fn read_with(sources: &[Source], options: Options) -> Result<Reading, Error>
         ..SMALL_BYTES => NonZeroUsize::MIN,
         _ => processors().min(THREADS_MAX),
     });
-    let feed = Mutex::new(Feed::new(inputs));
+    if let Some(progress) = &options.progress
+        && inputs.iter().all(Input::has_len)
+    {
+        progress.expect(bytes_known);
+    }
+    let feed = Mutex::new(Feed::new(inputs, options.progress));
     let merge =
         Mutex::new(Merge { builder: TraceBuilder::new(), complaints: Complaints::default(), next: 0 });
     let waiting = Mutex::new(BTreeMap::new());
@@ -254,6 +262,7 @@ struct Feed {
     /// Bytes of all streams so far.
     bytes: u64,
     error: Option<Error>,
+    progress: Option<Arc<Progress>>,
 }
 
 /// The stream that is being read.
@@ -287,8 +296,8 @@ struct Next {
 }
 
 impl Feed {
-    fn new(inputs: Vec<Input>) -> Feed {
-        Feed { inputs: inputs.into_iter(), open: None, blocks: 0, bytes: 0, error: None }
+    fn new(inputs: Vec<Input>, progress: Option<Arc<Progress>>) -> Feed {
+        Feed { inputs: inputs.into_iter(), open: None, blocks: 0, bytes: 0, error: None, progress }
     }
 
     /// The next block: lines in `text`, or, of a line that goes on and on, decoded into `block`. `None` at the end of
@@ -347,7 +356,7 @@ impl Feed {
         let input = self.inputs.next().filter(|_| self.error.is_none())?;
         let source = input.to_string().into();
         let (stream, ended) = match input.open() {
-            Ok(stream) => match unpack(stream) {
+            Ok(stream) => match unpack(Counted::wrap(stream, self.progress.as_ref())) {
                 Ok(stream) => (stream, None),
                 Err(_) => (Box::new(io::empty()) as Stream, Some(Ended::Unreadable)),
             },
@@ -390,7 +399,7 @@ impl fmt::Display for Input {
     }
 }
 
-type Stream = Box<dyn Read + Send>;
+pub(crate) type Stream = Box<dyn Read + Send>;
 
 impl Input {
     /// How many bytes it has as it lies there, as far as can be told; a pipe may have any number.
@@ -399,6 +408,11 @@ impl Input {
             Input::File(path) => path.metadata().map_or(0, |facts| facts.len()),
             Input::Stdin => SMALL_BYTES,
         }
+    }
+
+    /// Whether [`Input::len`] is what it has.
+    fn has_len(&self) -> bool {
+        matches!(self, Input::File(path) if path.is_file())
     }
 
     fn open(&self) -> Result<Stream, Error> {
@@ -427,7 +441,7 @@ fn expand(source: &Source) -> Result<Vec<Input>, Error> {
 }
 
 /// The `host.*.log` files of a directory, sorted.
-fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut logs = Vec::new();
     for entry in directory.read_dir()? {
         let entry = entry?;
@@ -442,13 +456,25 @@ fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(logs)
 }
 
+/// Whether a stream is packed, by its first bytes and not by its name; `None` if there are too few to tell.
+pub(crate) fn is_packed(head: &[u8]) -> Option<bool> {
+    let magics = [&GZIP_MAGIC[..], &ZSTD_MAGIC];
+    if magics.iter().any(|magic| head.starts_with(magic)) {
+        return Some(true);
+    }
+    (!magics.iter().any(|magic| magic.starts_with(head))).then_some(false)
+}
+
 /// The plain bytes of a file that may be packed.
-pub(crate) fn open_unpacked(path: &Path) -> io::Result<impl Read + use<>> {
+pub(crate) fn open_unpacked(path: &Path) -> io::Result<Stream> {
     unpack(Box::new(File::open(path)?))
 }
 
-/// The plain bytes of a stream that may be packed, told by its first bytes and not by its name.
-fn unpack(mut stream: Stream) -> io::Result<Stream> {
+/// The plain bytes of a stream that may be packed by gzip or zstd, told by its first bytes.
+///
+/// # Errors
+/// If the first bytes cannot be read, or no decoder can be had.
+pub fn unpack(mut stream: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
     let mut magic = Vec::with_capacity(ZSTD_MAGIC.len());
     stream.by_ref().take(ZSTD_MAGIC.len() as u64).read_to_end(&mut magic)?;
     let packing = magic.clone();

@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 fn read(path: &Path, threads: usize, keep: Keep) -> Reading {
-    let options = Options { keep, threads: NonZeroUsize::new(threads) };
+    let options = Options { keep, threads: NonZeroUsize::new(threads), ..Options::default() };
     read_with(&[Source::path(path)], options).unwrap()
 }
 

@@ -119,8 +119,8 @@ pub enum Admission {
     Duplicate,
 }
 
-/// Takes records in log order and makes a [`Trace`] of them.
-#[derive(Default)]
+/// Takes records in log order and makes a [`Trace`] of them. A log that goes on is shown by a clone that is finished.
+#[derive(Clone, Default)]
 pub struct TraceBuilder {
     groups: Groups,
     name_ids: Interner,
@@ -142,14 +142,15 @@ pub struct TraceBuilder {
     hosts: Vec<Host>,
     /// The lives of a process id on a host: by anchor, and the latest of all.
     hosted_life: FxHashMap<(u64, u64, Option<Anchor>), u32>,
-    /// By process id, the anchor that no identity has followed yet, and the life that it was given to, if that had none
-    /// before.
-    fresh_anchor: FxHashMap<u64, (Anchor, Option<u32>)>,
+    /// By stream and process id, the anchor that no identity has followed yet, and the life that it was given to, if
+    /// that had none before.
+    fresh_anchor: FxHashMap<(u32, u64), (Anchor, Option<u32>)>,
     device_anchors: Vec<(u32, DeviceClockAnchor)>,
     counts: Counts,
 }
 
 /// What is asked of each record's kind.
+#[derive(Clone, Copy)]
 struct KindFacts {
     /// The life of its process id, as of this epoch of [`Current`].
     epoch: u64,
@@ -161,7 +162,7 @@ struct KindFacts {
 }
 
 /// What the numbers of a lexicon stand for.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Translation {
     kinds: Vec<KindId>,
     attrs: Vec<AttrsId>,
@@ -176,6 +177,15 @@ impl TraceBuilder {
     /// The counts so far, to be added to by whoever finds the records.
     pub fn counts_mut(&mut self) -> &mut Counts {
         &mut self.counts
+    }
+
+    /// Says that the records that follow are of another stream than those before, one of several that grow side by side.
+    /// Which life a process id stands for is what its own stream said last: hosts have process ids in common. A stream
+    /// that has said nothing of a process id means the life that was last spoken of in any.
+    ///
+    /// Streams that are read one after the other need no numbers.
+    pub fn stream(&mut self, number: u32) {
+        self.current_life.turn_to(number);
     }
 
     /// Takes a complete span record; `mono_ns` is its envelope's time, if it had one.
@@ -262,7 +272,7 @@ impl TraceBuilder {
         let anchor = Anchor { mono_ns: record.mono_ns, wall_ns: record.wall_ns };
         if let Some(&life) = self.anchored_life.get(&(record.pid, anchor)) {
             self.current_life.insert(record.pid, life);
-            self.fresh_anchor.insert(record.pid, (anchor, None));
+            self.fresh_anchor.insert((self.current_life.stream(), record.pid), (anchor, None));
             return;
         }
         let current = self.life_of(record.pid);
@@ -272,7 +282,7 @@ impl TraceBuilder {
         };
         self.lives[life as usize].anchor = Some(anchor);
         self.anchored_life.insert((record.pid, anchor), life);
-        self.fresh_anchor.insert(record.pid, (anchor, Some(life)));
+        self.fresh_anchor.insert((self.current_life.stream(), record.pid), (anchor, Some(life)));
     }
 
     /// Takes a host identity. It says of the current life of its process id where that ran. If that ran elsewhere, the
@@ -281,7 +291,7 @@ impl TraceBuilder {
     pub fn host_identity(&mut self, record: &RawHostIdentity<'_>) {
         let RawHostIdentity { pid, host, name } = *record;
         hosts::note(&mut self.hosts, host, name);
-        let fresh = self.fresh_anchor.remove(&pid);
+        let fresh = self.fresh_anchor.remove(&(self.current_life.stream(), pid));
         let current = self.life_of(pid);
         let life = match self.lives[current as usize].host {
             None => current,

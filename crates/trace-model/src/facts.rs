@@ -94,6 +94,13 @@ struct Rank {
 }
 
 impl Trace {
+    /// The first start and the last end of all spans on the host's clock, ns of `CLOCK_MONOTONIC`.
+    pub fn host_window(&self) -> Option<(i64, i64)> {
+        let spans = self.spans().iter().filter(|span| !self.is_device(span));
+        let windows = spans.map(|span| (span.ts, span.end()));
+        windows.reduce(|(from, to), (start, end)| (from.min(start), to.max(end)))
+    }
+
     /// The facts.
     pub fn facts(&self) -> Facts {
         let mut facts = Facts {

@@ -28,9 +28,13 @@ const FAR_LAG: u32 = u32::MAX;
 const LAG_ORIGIN: i64 = 1 << 20;
 
 /// Which life of each process id is the current one.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Current {
+    /// In any stream.
     lives: FxHashMap<u64, u32>,
+    /// In one of several streams.
+    by_stream: FxHashMap<(u32, u64), u32>,
+    stream: u32,
     changes: u64,
 }
 
@@ -43,12 +47,25 @@ impl Current {
         self.changes
     }
 
+    /// The stream whose records come now.
+    pub(crate) fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    pub(crate) fn turn_to(&mut self, stream: u32) {
+        if std::mem::replace(&mut self.stream, stream) != stream {
+            self.changes += 1;
+        }
+    }
+
     pub(crate) fn get(&self, pid: &u64) -> Option<&u32> {
-        self.lives.get(pid)
+        self.by_stream.get(&(self.stream, *pid)).or_else(|| self.lives.get(pid))
     }
 
     pub(crate) fn insert(&mut self, pid: u64, life: u32) {
-        if self.lives.insert(pid, life) != Some(life) {
+        let in_stream = self.by_stream.insert((self.stream, pid), life);
+        let in_any = self.lives.insert(pid, life);
+        if in_stream != Some(life) || in_any != Some(life) {
             self.changes += 1;
         }
     }
@@ -64,7 +81,7 @@ pub(crate) struct Group {
 }
 
 /// All groups of a whole trace.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Grouped {
     groups: Vec<Group>,
     /// By span, the times that no lag can tell.
@@ -185,7 +202,7 @@ impl Members {
 }
 
 /// The groups of a life.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct OfLife {
     /// The one that a record was last added to.
     recent: Option<GroupId>,
@@ -194,7 +211,7 @@ struct OfLife {
 }
 
 /// The spans so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Groups {
     spans: Vec<Span>,
     /// By span, the one before it in its group.

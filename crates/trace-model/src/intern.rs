@@ -6,7 +6,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 
 /// The strings lie end to end in one buffer; an id is the index of its end.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Interner {
     bytes: Vec<u8>,
     ends: Vec<usize>,

@@ -1,0 +1,172 @@
+//! Showing a log that grows: when to look, when to show, and when to end.
+//!
+//! A signal handler notes that SIGINT or SIGTERM has come, nothing else; it is looked for between two looks at the
+//! log. The second signal has its default effect, so nobody is caught in a program that hangs.
+
+use crate::say;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use simpler_trace_export::text;
+use simpler_trace_ingest::{Follower, Reading};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// No more than one part in so many of the time goes into showing: what is computed anew each time takes longer as the
+/// log grows, and a processor that watches is missing elsewhere.
+const REFRESH_SHARE: u32 = 10;
+
+/// Between two views on a small log: as often as one can read them.
+const REFRESH_PAUSE_MIN: Duration = Duration::from_millis(500);
+
+/// How many of the latest notices stay on a terminal whose screen is cleared.
+const NOTICES_KEPT: usize = 5;
+
+/// Goes home and clears the screen.
+const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
+
+/// How views are told apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Each has many lines.
+    Blocks,
+    /// Each is a line by itself.
+    Lines,
+}
+
+/// Whether it was asked to end.
+// FORK: nothing here forks.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note(_signal: i32) {
+    // ORDERING: Relaxed: a flag by itself; nothing is read on the strength of it.
+    ASKED.store(true, Ordering::Relaxed);
+}
+
+fn listen() -> io::Result<()> {
+    let handler = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESETHAND, SigSet::empty());
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        // SAFETY: the handler is one atomic store.
+        unsafe { sigaction(signal, &handler) }?;
+    }
+    Ok(())
+}
+
+/// Follows a log and shows it whenever the view has changed, until it ends or a signal comes; or until nobody reads
+/// standard output any more. Returns what was read.
+///
+/// `show` gives a view of a reading that holds a span, and what is to be said on stderr beside it.
+pub(crate) fn follow(
+    mut follower: Follower,
+    form: Form,
+    show: impl Fn(&mut Vec<u8>, &Reading, &mut Vec<String>) -> io::Result<()>,
+) -> anyhow::Result<Reading> {
+    listen()?;
+    let mut screen = Screen::new(form);
+    let mut due = Instant::now();
+    let mut news = false;
+    // ORDERING: Relaxed as in `note`.
+    while !ASKED.load(Ordering::Relaxed) && !follower.is_ended() && !is_reader_gone() {
+        news |= follower.poll(&mut |notice| screen.notice(format!("note: {notice}"))) > 0;
+        if news && Instant::now() >= due {
+            let began = Instant::now();
+            let readable = screen.show(&follower.snapshot(), &show)?;
+            if !readable {
+                break;
+            }
+            due = began + REFRESH_PAUSE_MIN.max(began.elapsed() * REFRESH_SHARE);
+            news = false;
+        }
+        follower.wait();
+    }
+    follower.poll(&mut |notice| screen.notice(format!("note: {notice}")));
+    let reading = follower.finish();
+    screen.show(&reading, &show)?;
+    Ok(reading)
+}
+
+/// Whether nobody can read what is printed: only a write would tell otherwise, and there may be nothing to write.
+fn is_reader_gone() -> bool {
+    let out = io::stdout();
+    let mut out = [PollFd::new(out.as_fd(), PollFlags::empty())];
+    let gone = PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL;
+    poll(&mut out, PollTimeout::ZERO).is_ok()
+        && out[0].revents().is_some_and(|events| events.intersects(gone))
+}
+
+/// What somebody sees.
+struct Screen {
+    form: Form,
+    /// Whether views replace each other.
+    redrawn: bool,
+    view: Vec<u8>,
+    /// The last view, and what was said beside it.
+    shown: Option<Vec<u8>>,
+    said: Vec<String>,
+    notices: Vec<String>,
+}
+
+impl Screen {
+    fn new(form: Form) -> Screen {
+        let redrawn = form == Form::Blocks && io::stdout().is_terminal();
+        Screen { form, redrawn, view: Vec::new(), shown: None, said: Vec::new(), notices: Vec::new() }
+    }
+
+    fn notice(&mut self, notice: String) {
+        say(&notice);
+        if self.notices.len() == NOTICES_KEPT {
+            self.notices.remove(0);
+        }
+        self.notices.push(notice);
+    }
+
+    /// Shows a reading, unless nothing has changed. False if nobody reads any more.
+    fn show(
+        &mut self,
+        reading: &Reading,
+        show: impl Fn(&mut Vec<u8>, &Reading, &mut Vec<String>) -> io::Result<()>,
+    ) -> io::Result<bool> {
+        if reading.trace.spans().is_empty() {
+            return Ok(true);
+        }
+        self.view.clear();
+        let mut remarks = Vec::new();
+        show(&mut self.view, reading, &mut remarks)?;
+        if self.shown.as_ref() == Some(&self.view) && self.said == remarks {
+            return Ok(true);
+        }
+        match self.print(&remarks) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(false),
+            printed => printed?,
+        }
+        self.said = remarks;
+        self.shown = Some(std::mem::take(&mut self.view));
+        Ok(true)
+    }
+
+    fn print(&self, remarks: &[String]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        if self.redrawn {
+            out.write_all(CLEAR)?;
+            out.flush()?;
+            self.notices.iter().chain(remarks).for_each(say);
+        } else {
+            remarks.iter().filter(|remark| !self.said.contains(remark)).for_each(say);
+        }
+        if self.shown.as_ref() == Some(&self.view) && !self.redrawn {
+            return Ok(());
+        }
+        let mut block = Vec::with_capacity(self.view.len() + 32);
+        if self.form == Form::Blocks {
+            if self.shown.is_some() && !self.redrawn {
+                block.push(b'\n');
+            }
+            let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            text::moment(&mut block, i64::try_from(wall.as_nanos()).unwrap_or(i64::MAX))?;
+        }
+        block.extend_from_slice(&self.view);
+        out.write_all(&block)?;
+        out.flush()
+    }
+}
