@@ -26,6 +26,7 @@ pub(crate) fn tidy() -> Result<()> {
         }
     }
     dependencies_are_explained(&metadata, &mut breaches)?;
+    claims_have_their_tests(&mut breaches)?;
     if breaches.is_empty() {
         println!("tidy: {} files, no breach", files.len());
         return Ok(());
@@ -188,6 +189,43 @@ fn rust_file(path: &Path, text: &str, breaches: &mut Vec<String>) {
             }
         }
     }
+}
+
+/// Every test that a table of promises names is there, so that none of them is a promise alone.
+fn claims_have_their_tests(breaches: &mut Vec<String>) -> Result<()> {
+    let analyzer: fn(&str) -> Option<Vec<String>> = |file| {
+        let (package, file) = file.split_once("::")?;
+        let file = file.replace("::", "/");
+        Some(["tests", "src"].map(|folder| format!("crates/{package}/{folder}/{file}.rs")).into())
+    };
+    let host_log: fn(&str) -> Option<Vec<String>> = |file| {
+        let (prefix, file) = file.split_once('/').unwrap_or(("host-log", file));
+        let package = match prefix {
+            "abi" => "log-abi",
+            "format" => "record-format",
+            "c" => "host-log-c",
+            other => other,
+        };
+        Some(vec![format!("crates/{package}/tests/{file}.rs")])
+    };
+    for (table, places) in [("docs/analyzer-claims.md", analyzer), ("docs/host-log-contract.md", host_log)] {
+        let text = fs::read_to_string(table).with_context(|| format!("cannot read {table}"))?;
+        let rows =
+            text.lines().enumerate().filter_map(|(number, line)| Some((number, line.strip_prefix("| ")?)));
+        for (number, row) in rows {
+            // What stands in backquotes is every second part.
+            for test in row.split('`').skip(1).step_by(2) {
+                let Some((file, name)) = test.rsplit_once("::") else { continue };
+                let is_there = |place: &String| {
+                    fs::read_to_string(place).is_ok_and(|source| source.contains(&format!("fn {name}(")))
+                };
+                if !places(file).is_some_and(|places| places.iter().any(is_there)) {
+                    breaches.push(format!("{table}:{}: there is no test {test}", number + 1));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Every foreign dependency of any crate has its line of reason, and every line has its dependency.

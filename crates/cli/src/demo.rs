@@ -19,7 +19,7 @@ use simpler_sim_npu::{Profile, SimNpu, SimOptions};
 use simpler_swimlane::Level;
 use simpler_trace_export::{chrome, swimlane, text};
 use simpler_trace_ingest::{Reading, Source, read};
-use simpler_trace_model::Callable as TimedCallable;
+use simpler_trace_model::{Callable as TimedCallable, HostPhases};
 use simpler_worker::{CHIPS_MAX, Callable, LogSetup, SharedBuffer, SharedMemory, Worker};
 
 use crate::log::complain;
@@ -295,7 +295,9 @@ impl Demo {
             for warning in swimlane::warnings(&reading.trace, &records) {
                 say(warning);
             }
-            let written = write_file(&picture, |out| swimlane::write(out, &reading.trace, &records))?;
+            let phases = HostPhases::default();
+            let written =
+                write_file(&picture, |out| swimlane::write(out, &reading.trace, &records, &phases))?;
             let (spans, records) = (written.host_spans, written.chip_records);
             writeln!(out, "Wrote {} ({spans} host spans, {records} chip records)", picture.display())?;
         }

@@ -6,10 +6,11 @@ use crate::say;
 use crate::selection::{self, Selection};
 use anyhow::Context;
 use simpler_trace_export::chip_records::{self, ChipRecords};
+use simpler_trace_export::host_phase_records::HostPhaseFile;
 use simpler_trace_export::merge::Merge;
 use simpler_trace_export::{chrome, dispatches, json, self_time, steps, swimlane, text};
 use simpler_trace_ingest::{Keep, Reading};
-use simpler_trace_model::{Trace, decode_tie};
+use simpler_trace_model::{HostPass, HostPhases, Trace, decode_tie};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -70,6 +71,10 @@ pub(crate) struct Timing {
     /// directory that holds some, at any depth; may be given several times
     #[arg(long, value_name = "PATH")]
     chip_swimlane_records: Vec<PathBuf>,
+    /// Draw what the host did while it bound each run into the swimlane: a host_phase_records.jsonl; may be given
+    /// several times
+    #[arg(long, value_name = "FILE")]
+    host_phase_records: Vec<PathBuf>,
     /// Copy the events of another Chrome trace on the same clock (CLOCK_MONOTONIC) into the pictures, as they are: JSON,
     /// plain, gz or zst; may be given several times
     #[arg(long, value_name = "TRACE.json")]
@@ -96,15 +101,21 @@ enum TraceLanes {
 /// What goes into the pictures besides the log.
 struct Additions {
     chip_records: Vec<ChipRecords>,
+    host_phases: HostPhases,
     merges: Vec<Merge>,
 }
 
 impl Timing {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        anyhow::ensure!(
-            self.swimlane.is_some() || self.chip_swimlane_records.is_empty(),
-            "--chip-swimlane-records only adds to a picture, so it needs --swimlane"
-        );
+        for (option, given) in [
+            ("--chip-swimlane-records", &self.chip_swimlane_records),
+            ("--host-phase-records", &self.host_phase_records),
+        ] {
+            anyhow::ensure!(
+                self.swimlane.is_some() || given.is_empty(),
+                "{option} only adds to a picture, so it needs --swimlane"
+            );
+        }
         anyhow::ensure!(
             self.trace_out.is_some() || self.swimlane.is_some() || self.merge.is_empty(),
             "--merge only adds to a picture, so it needs --trace-out or --swimlane"
@@ -244,16 +255,18 @@ impl Timing {
     fn additions(&self, trace: &Trace) -> Result<Additions, String> {
         let chip_records = read_chip_records(&self.chip_swimlane_records)?;
         let merges = self.merge.iter().map(Merge::open).collect::<Result<Vec<Merge>, String>>()?;
-        swimlane::warnings(trace, &chip_records).iter().for_each(say);
+        let passes = read_host_phase_records(&self.host_phase_records)?;
+        let host_phases = self.swimlane.as_ref().map(|_| trace.host_phases(&passes)).unwrap_or_default();
+        swimlane::warnings(trace, &chip_records).into_iter().chain(host_phases.warnings()).for_each(say);
         merges.iter().filter_map(|merge| merge.warning(trace)).for_each(say);
-        Ok(Additions { chip_records, merges })
+        Ok(Additions { chip_records, host_phases, merges })
     }
 
     fn write_pictures(
         &self,
         out: &mut impl Write,
         trace: &Trace,
-        Additions { chip_records, merges }: &Additions,
+        Additions { chip_records, host_phases, merges }: &Additions,
     ) -> anyhow::Result<()> {
         let mut messages = Vec::new();
         if let Some(path) = &self.trace_out {
@@ -265,16 +278,21 @@ impl Timing {
             messages.push(format!("Wrote Chrome trace: {} ({spans} spans)", path.display()));
         }
         if let Some(path) = &self.swimlane {
-            let write = |out: &mut _| swimlane::write_merged(out, trace, chip_records, merges);
-            let swimlane::Written { host_spans, device_spans_unaligned, chip_records, .. } =
-                write_file(path, write)?;
-            let records = match chip_records {
-                0 => String::new(),
-                records => format!(", {records} chip swimlane records"),
-            };
+            let write = |out: &mut _| swimlane::write_merged(out, trace, chip_records, host_phases, merges);
+            let written = write_file(path, write)?;
+            let swimlane::Written { host_spans, device_spans_unaligned, .. } = written;
+            let more: String = [
+                (written.bind_phases, "bind phases"),
+                (written.host_phase_records, "host phase records"),
+                (written.chip_records, "chip swimlane records"),
+            ]
+            .into_iter()
+            .filter(|&(count, _)| count > 0)
+            .map(|(count, of)| format!(", {count} {of}"))
+            .collect();
             messages.push(format!(
                 "Wrote host swimlane: {} ({host_spans} host spans, {device_spans_unaligned} unaligned device \
-                 spans{records})",
+                 spans{more})",
                 path.display()
             ));
         }
@@ -342,6 +360,18 @@ pub(crate) fn read_chip_records(paths: &[PathBuf]) -> Result<Vec<ChipRecords>, S
         }
     }
     Ok(records)
+}
+
+/// Reads the passes of all files. What is no pass or no record is said; the error is a sentence.
+fn read_host_phase_records(paths: &[PathBuf]) -> Result<Vec<HostPass>, String> {
+    let mut passes = Vec::new();
+    for path in paths {
+        let bytes = fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+        let file = HostPhaseFile::parse(&bytes);
+        file.warning(&path.display().to_string()).into_iter().for_each(say);
+        passes.extend(file.passes);
+    }
+    Ok(passes)
 }
 
 /// A path itself unless it is a directory, else what it holds, at any depth. Links to directories are not followed.

@@ -167,6 +167,28 @@ fn losses_are_said_before_any_number_and_with_their_place() {
 }
 
 #[test]
+fn records_lost_before_the_log_are_said_before_any_number() {
+    let drops = "[mono_ns=9][T0x7f00][ERROR] host_log_drops: [HOSTLOG_DROPS] v=1 pid=41 new=3 total=5 queue_full=5 \
+                 claim_exhausted=0 output_failed=0 not_admitted=0\n";
+    let output = run(&["timing", &file("drops.log", whole(2) + drops)]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = "warning: pid 41 dropped 5 host-log record(s) before they reached the destination (queue_full=5 \
+                claim_exhausted=0 output_failed=0 not_admitted=0); the timing below is computed from an incomplete log\n";
+    assert_eq!(stderr(&output), said);
+    let of_another_version = drops.replace("v=1", "v=2");
+    assert_eq!(stderr(&run(&["timing", &file("drops-2.log", whole(2) + &of_another_version)])), "");
+}
+
+#[test]
+fn several_files_are_one_log() {
+    let second = whole(3).replace("pid=41 tid=41", "pid=42 tid=42").replace("pid=41 mono", "pid=42 mono");
+    let logs = [file("one.log", whole(2)), file("two.log", second)];
+    let output = run(&["timing", &logs[0], &logs[1]]);
+    assert_eq!(stderr(&output), "");
+    assert!(stdout(&output).contains(" — 5 invocation(s)\n"), "{}", stdout(&output));
+}
+
+#[test]
 fn only_the_first_ten_complaints_are_printed() {
     let log = file("many.log", whole(1) + &"[STRACE] v=1 pid=\n".repeat(25));
     let output = run(&["timing", &log]);
@@ -400,6 +422,15 @@ fn the_swimlane_is_written_and_said_beside_the_trace() {
         let spans = || events.iter().filter(|event| event["ph"] == "X");
         assert_eq!(spans().count(), 5 - unaligned);
         assert_eq!(spans().filter(|event| event["args"]["wall_time"].is_string()).count(), 4);
+        // So does the trace, and both keep the monotonic times.
+        let traced: Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+        let root = |document: &Value| {
+            let events = document["traceEvents"].as_array().unwrap();
+            let root = events.iter().find(|event| event["name"] == "simpler_run").unwrap();
+            (root["ts"].clone(), root["args"]["wall_ts_ns"].clone())
+        };
+        assert_eq!(root(&written), (Value::from(10), Value::from("1790000000000009999")));
+        assert_eq!(root(&traced), root(&written));
     }
     let log = file("lanes.log", whole(2));
     let output = run(&["timing", "--json", &log, "--swimlane", &lanes]);
@@ -490,6 +521,59 @@ fn chip_swimlane_records_that_are_not_there_or_not_wanted_are_a_sentence_and_2()
     ] {
         let output = run(&[&["timing", &log], arguments].concat());
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+        assert!(stderr(&output).contains(says), "{}", stderr(&output));
+        assert_eq!(stdout(&output), "");
+    }
+}
+
+/// A pass over the binding of a run, with one segment and one step.
+fn pass(inv: u32) -> String {
+    format!(
+        "{{\"pid\": 41, \"inv\": {inv}, \"records\": [{{\"phase\": \"args\", \"start_ns\": {inv}0010, \"end_ns\": \
+         {inv}0020}}, {{\"phase\": \"fanin\", \"start_ns\": {inv}0030, \"end_ns\": {inv}0040}}]}}\n"
+    )
+}
+
+#[test]
+fn host_phase_records_are_drawn_counted_and_what_is_none_is_said() {
+    let line = "[mono_ns=20990][T0x7f00][TIMING] end: bind phase=relocate start_ns=20500 dur_ns=100 \n";
+    let log = file("phases.log", whole(2) + line + &line.replace("20500", "1"));
+    let lanes = file("phases.json", "");
+    let of_first = file("phases-1.jsonl", pass(1) + &pass(9));
+    let cut = file("phases-cut.jsonl", "[]\n{\"records\": [7]}\n".to_owned() + &pass(1)[..30]);
+    let options = ["--swimlane", &lanes, "--host-phase-records", &of_first, "--host-phase-records", &cut];
+    let output = run(&[&["timing", &log], &options[..]].concat());
+    assert_eq!(output.status.code(), Some(0));
+    let said = "(4 host spans, 0 unaligned device spans, 1 bind phases, 2 host phase records)\n";
+    assert!(stdout(&output).ends_with(said), "{}", stdout(&output));
+    let warnings: Vec<&str> = stderr(&output).lines().collect();
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    let of_cut =
+        format!("warning: {cut}: 2 line(s) are no pass of host phases and 1 element(s) no record of one");
+    assert!(warnings[0].starts_with(&of_cut), "{warnings:?}");
+    assert!(warnings[1].starts_with("warning: 2 phase-record pass(es) had no matching chip.run.bind span"));
+    assert!(warnings[2].starts_with("warning: 1 bind phase line(s) lie in no chip.run.bind span"));
+    let written: Value = serde_json::from_slice(&std::fs::read(&lanes).unwrap()).unwrap();
+    let named = |name: &str| {
+        written["traceEvents"].as_array().unwrap().iter().filter(|event| event["name"] == name).count()
+    };
+    assert_eq!(named("simpler_run.bind.args"), 1);
+    assert_eq!(named("simpler_run.bind.host_orch.fanin"), 1);
+    assert_eq!(named("simpler_run.bind.relocate"), 1);
+
+    for (options, says) in [
+        (
+            &["--host-phase-records", &of_first][..],
+            "--host-phase-records only adds to a picture, so it needs --swimlane",
+        ),
+        (
+            &["--swimlane", &lanes, "--host-phase-records", "/nonexistent.jsonl"],
+            "/nonexistent.jsonl cannot be read",
+        ),
+    ] {
+        let output = run(&[&["timing", &log], options].concat());
+        assert_eq!(output.status.code(), Some(2));
         assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
         assert!(stderr(&output).contains(says), "{}", stderr(&output));
         assert_eq!(stdout(&output), "");

@@ -254,6 +254,46 @@ fn anchor_fields<'a>(bytes: &'a [u8], func: &str, marker: &[u8]) -> Option<Scan<
     (scan.pair("v=")? == 1).then_some(scan)
 }
 
+/// A segment of a run's binding, as a runtime notes it in plain text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawBindPhase<'a> {
+    /// When the line was made: at the end of the binding. `CLOCK_MONOTONIC`, ns.
+    pub mono_ns: i64,
+    /// The segment.
+    pub phase: &'a [u8],
+    /// Its start, `CLOCK_MONOTONIC` in ns. Not negative.
+    pub start_ns: i64,
+    /// Its length in ns. Not negative; `start_ns + dur_ns` may exceed an `i64`.
+    pub dur_ns: i64,
+    /// What else the line says of it, `key=value` between blanks, without blanks around.
+    pub attrs: &'a [u8],
+}
+
+/// Reads the segment of a binding from a record's body: perhaps `[file:line] `, then
+/// `bind phase=<word> start_ns=<ns> dur_ns=<ns> [k=v ...]`. `None` for anything else, for another level than TIMING,
+/// and if the line does not end.
+pub fn parse_bind_phase<'a>(envelope: &RawEnvelope<'_>, body: &'a [u8]) -> Option<RawBindPhase<'a>> {
+    if envelope.level != Level::Timing {
+        return None;
+    }
+    let body = match body.strip_prefix(b"[") {
+        Some(place) => {
+            let end = place.iter().position(|byte| matches!(byte, b']' | b'\n' | b'\r'))?;
+            place[end..].strip_prefix(b"] ")?
+        }
+        None => body,
+    };
+    let mut scan = Scan::new(body.strip_prefix(b"bind")?);
+    let phase = scan.value("phase=")?;
+    let start_ns = i64::try_from(scan.pair("start_ns=")?).ok()?;
+    let dur_ns = i64::try_from(scan.pair("dur_ns=")?).ok()?;
+    // Only white space proves that the last number is whole.
+    scan.number_ends(Field::Dur).ok()?;
+    let end = scan.rest.iter().position(|byte| matches!(byte, b'\n' | b'\r'))?;
+    let attrs = scan.rest[..end].split(|byte| ends_field(*byte)).next().unwrap_or(&[]);
+    Some(RawBindPhase { mono_ns: envelope.mono_ns, phase, start_ns, dur_ns, attrs: trim_blanks(attrs) })
+}
+
 /// Reads the drop report whose marker starts `bytes`. `None` if it is of another version, or any of its
 /// fields is not there.
 ///

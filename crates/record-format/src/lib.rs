@@ -17,6 +17,9 @@
 //! [HOSTLOG_DROPS] v=1 pid=<n> new=<n> total=<n> queue_full=<n> claim_exhausted=<n> output_failed=<n> not_admitted=<n>
 //! ```
 //!
+//! A sixth is not ours: `bind phase=<word> start_ns=<ns> dur_ns=<ns> [k=v ...]`, which other runtimes write in plain
+//! text. It is read ([`parse_bind_phase`]) and never written.
+//!
 //! The writing side meets the reading side here and in `simpler-log-abi` only, so what one writes the
 //! other reads. Encoding ([`encode_text`], [`encode_span`], [`encode_clock_anchor`],
 //! [`encode_host_identity`], [`encode_drop_report`]) never fails: what is too long is cut and the cut is marked with `~`. A span is not even formatted by the
@@ -59,9 +62,9 @@ mod number;
 mod plain;
 
 pub use decode::{
-    Fault, Field, Input, Malformed, RawEnvelope, RawHostIdentity, RawSpan, RecordEnd, SPAN_WINDOW_BYTES,
-    SpanParse, parse_clock_anchor, parse_device_anchor, parse_drop_report, parse_envelope,
-    parse_host_identity, parse_span,
+    Fault, Field, Input, Malformed, RawBindPhase, RawEnvelope, RawHostIdentity, RawSpan, RecordEnd,
+    SPAN_WINDOW_BYTES, SpanParse, parse_bind_phase, parse_clock_anchor, parse_device_anchor,
+    parse_drop_report, parse_envelope, parse_host_identity, parse_span,
 };
 pub use encode::{
     Envelope, Location, encode_clock_anchor, encode_drop_report, encode_host_identity, encode_span,

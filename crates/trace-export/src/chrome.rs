@@ -254,7 +254,7 @@ fn complete<W: Write>(
         json.object(|json| {
             event::identity(json, trace, span)?;
             more(json)?;
-            if trace.is_device(span) { Ok(()) } else { event::wall(json, trace, span) }
+            if trace.is_device(span) { Ok(()) } else { event::wall(json, trace, span, span.ts) }
         })
     })
 }

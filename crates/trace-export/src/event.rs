@@ -1,7 +1,7 @@
 //! What every picture in Chrome's format has: names of processes and threads, who a span is, and wall time.
 
 use crate::writer::Json;
-use simpler_trace_model::{Anchor, Family, Life, Name, Span, Trace, utc};
+use simpler_trace_model::{Anchor, Attributes, Family, Life, Name, Span, Trace, utc};
 use std::io::{self, Write};
 
 /// The process that a span is drawn in: its pid, unless one of another host has that too.
@@ -85,6 +85,17 @@ fn metadata<W: Write>(
 }
 
 pub(crate) fn identity<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> io::Result<()> {
+    identity_of_part(json, trace, span, trace.depth(span), trace.attributes(span))
+}
+
+/// The same of what is a part of a span and has a depth and attributes of its own.
+pub(crate) fn identity_of_part<W: Write>(
+    json: &mut Json<W>,
+    trace: &Trace,
+    span: &Span,
+    depth: u32,
+    attributes: Attributes<'_>,
+) -> io::Result<()> {
     json.key("inv")?;
     json.integer(trace.inv(span))?;
     json.key("hid")?;
@@ -94,9 +105,9 @@ pub(crate) fn identity<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span)
         json.text(label)?;
     }
     json.key("depth")?;
-    json.integer(trace.depth(span))?;
+    json.integer(depth)?;
     json.key("attrs")?;
-    json.bytes(trace.attributes(span).raw())
+    json.bytes(attributes.raw())
 }
 
 /// The name that was given to the callable that a span belongs to.
@@ -104,9 +115,9 @@ pub(crate) fn given_label<'a>(trace: &'a Trace, span: &Span) -> Option<&'a str> 
     trace.given_label(trace.hid(span)).filter(|_| trace.is_grouped(span))
 }
 
-/// The wall time of a host span, if its process has an anchor from before.
-pub(crate) fn wall<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> io::Result<()> {
-    let Some(ns) = trace.life(span).anchor.and_then(|anchor| anchor.wall_of(span.ts)) else { return Ok(()) };
+/// The wall time of a moment in the life of a host span, if its process has an anchor from before.
+pub(crate) fn wall<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span, ts: i64) -> io::Result<()> {
+    let Some(ns) = trace.life(span).anchor.and_then(|anchor| anchor.wall_of(ts)) else { return Ok(()) };
     json.key("wall_ts_ns")?;
     json.integer_text(ns)?;
     json.key("wall_time")?;

@@ -7,7 +7,7 @@
 //! - [`diff`]: two logs against each other, as text and as JSON
 //! - [`chrome`]: a timeline for Perfetto and `chrome://tracing`, streamed
 //! - [`swimlane`]: the same with a lane for all that runs side by side, on the host and, with the [`chip_records`] of
-//!   its runs, on the device
+//!   its runs, on the device; [`host_phase_records`] say what a binding was made of
 //! - [`merge`]: another program's trace, copied into either
 //!
 //! Everything here writes to an [`std::io::Write`] and computes nothing that the model does not offer.
@@ -38,6 +38,7 @@ pub mod chrome;
 pub mod diff;
 pub mod dispatches;
 mod event;
+pub mod host_phase_records;
 pub mod json;
 mod lanes;
 pub mod merge;

@@ -1,7 +1,7 @@
 //! The swimlane picture: every process and thread of the log, and below each chip its device, on one time axis.
 //!
 //! The document is Chrome trace JSON, for Perfetto and `chrome://tracing`. Host spans lie on their real process and
-//! thread (`threads`); an arrow leads from a task's submit to each of its dispatches (`flows`). Device spans whose
+//! thread (`threads`), and so do the phases of their bindings; an arrow leads from a task's submit to each of its dispatches (`flows`). Device spans whose
 //! invocation relates the two clocks lie on device tracks of their process, the others in `unalignedDeviceSpans`. The
 //! records of a chip, where there are any, have processes of their own with a track per core, per scheduler and per
 //! orchestrator (`chip`).
@@ -20,7 +20,7 @@ use crate::merge::{self, Merge};
 use crate::writer::Json;
 use rustc_hash::{FxHashMap, FxHashSet};
 use simpler_record_format::percent_decode;
-use simpler_trace_model::{Attributes, Life, Name, NameId, Span, Trace};
+use simpler_trace_model::{Attributes, HostPhase, HostPhases, Life, Name, NameId, PhaseSource, Span, Trace};
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -33,6 +33,10 @@ pub use chip::warnings;
 pub struct Written {
     /// Host spans.
     pub host_spans: usize,
+    /// Segments of bindings from plain lines of the log.
+    pub bind_phases: usize,
+    /// Phases of bindings from records beside the log.
+    pub host_phase_records: usize,
     /// Device spans on the host's axis.
     pub device_spans_placed: usize,
     /// Device spans that cannot be placed there.
@@ -41,12 +45,17 @@ pub struct Written {
     pub chip_records: usize,
 }
 
-/// Writes the whole document.
+/// Writes the whole document: the trace, the records of its chips, and the phases of its bindings.
 ///
 /// # Errors
 /// As `out`.
-pub fn write(out: &mut impl Write, trace: &Trace, records: &[ChipRecords]) -> io::Result<Written> {
-    write_merged(out, trace, records, &[])
+pub fn write(
+    out: &mut impl Write,
+    trace: &Trace,
+    records: &[ChipRecords],
+    phases: &HostPhases,
+) -> io::Result<Written> {
+    write_merged(out, trace, records, phases, &[])
 }
 
 /// As [`write`], with the events of other traces behind ours.
@@ -57,19 +66,24 @@ pub fn write_merged(
     out: &mut impl Write,
     trace: &Trace,
     records: &[ChipRecords],
+    phases: &HostPhases,
     merges: &[Merge],
 ) -> io::Result<Written> {
-    let mut picture = Picture::new(trace, merges);
-    threads::place(trace, &mut picture);
-    let host_spans = picture.events.len();
+    let mut picture = Picture::new(trace, phases, merges);
+    threads::place(trace, phases, &mut picture);
+    let on_threads = picture.events.len();
+    let host_spans = on_threads - phases.phases.len();
+    let bind_phases = phases.phases.iter().filter(|phase| phase.source == PhaseSource::Line).count();
     let unaligned = place_device_spans(trace, &mut picture);
-    let device_spans_placed = picture.events.len() - host_spans;
+    let device_spans_placed = picture.events.len() - on_threads;
     let files = chip::place(trace, records, &mut picture);
     let written = Written {
         host_spans,
+        bind_phases,
+        host_phase_records: phases.phases.len() - bind_phases,
         device_spans_placed,
         device_spans_unaligned: unaligned.len(),
-        chip_records: picture.events.len() - host_spans - device_spans_placed,
+        chip_records: picture.events.len() - on_threads - device_spans_placed,
     };
     picture.sort(trace);
 
@@ -128,6 +142,8 @@ struct Event<'a> {
 
 enum What<'a> {
     Host(&'a Span),
+    /// With the bind span that it belongs to.
+    Phase(&'a HostPhase, &'a Span),
     Device {
         span: &'a Span,
         error_ns: i64,
@@ -150,8 +166,9 @@ struct Item<'a> {
 }
 
 impl<'a> Picture<'a> {
-    fn new(trace: &'a Trace, merges: &[Merge]) -> Picture<'a> {
+    fn new(trace: &'a Trace, phases: &'a HostPhases, merges: &[Merge]) -> Picture<'a> {
         let mut tids = merge::tids(merges);
+        tids.extend(phases.phases.iter().map(|phase| phase.tid));
         let mut names: BTreeMap<u64, (&Life, FxHashMap<NameId, &Name>)> = BTreeMap::new();
         for span in trace.spans() {
             tids.insert(trace.tid(span));
@@ -273,13 +290,14 @@ impl What<'_> {
     fn name<'b>(&'b self, trace: &'b Trace) -> Cow<'b, str> {
         match self {
             What::Host(span) | What::Device { span, .. } => Cow::Borrowed(&trace.name(span).text),
+            What::Phase(phase, _) => Cow::Borrowed(&phase.name),
             What::Record { record, .. } => record.name(),
         }
     }
 
     fn error_ns(&self) -> Option<i64> {
         match self {
-            What::Host(_) => None,
+            What::Host(_) | What::Phase(..) => None,
             What::Device { error_ns, .. } => Some(*error_ns),
             What::Record { error_ns, .. } => *error_ns,
         }
@@ -289,6 +307,7 @@ impl What<'_> {
     fn depth(&self, trace: &Trace) -> u64 {
         match self {
             What::Host(span) | What::Device { span, .. } => trace.depth(span).into(),
+            What::Phase(phase, _) => phase.depth.into(),
             What::Record { record, .. } => record.depth(),
         }
     }
@@ -302,7 +321,7 @@ fn write_event<W: Write>(json: &mut Json<W>, trace: &Trace, event: &Event<'_>) -
         json.text(&event.what.name(trace))?;
         json.key("cat")?;
         json.text(match event.what {
-            What::Host(_) => "host",
+            What::Host(_) | What::Phase(..) => "host",
             What::Device { .. } => "device",
             What::Record { .. } => "chip",
         })?;
@@ -319,7 +338,15 @@ fn write_event<W: Write>(json: &mut Json<W>, trace: &Trace, event: &Event<'_>) -
             match event.what {
                 What::Host(span) => {
                     write_span(json, trace, span)?;
-                    event::wall(json, trace, span)?;
+                    event::wall(json, trace, span, span.ts)?;
+                }
+                What::Phase(phase, bind) => {
+                    let attributes = Attributes::new(&phase.attrs);
+                    event::identity_of_part(json, trace, bind, phase.depth, attributes)?;
+                    json.key("os_tid")?;
+                    json.integer(phase.tid)?;
+                    write_parsed(json, attributes, &OURS)?;
+                    event::wall(json, trace, bind, phase.start_ns)?;
                 }
                 What::Device { span, .. } => {
                     write_span(json, trace, span)?;
@@ -335,21 +362,22 @@ fn write_event<W: Write>(json: &mut Json<W>, trace: &Trace, event: &Event<'_>) -
     })
 }
 
+/// What an attribute cannot replace.
+const OURS: [&str; 10] = [
+    "inv",
+    "hid",
+    "depth",
+    "attrs",
+    "os_tid",
+    "wall_ts_ns",
+    "wall_time",
+    "dev_ts_ns",
+    "error_ns",
+    // Last: it is ours only where it was given.
+    "label",
+];
+
 fn write_span<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> io::Result<()> {
-    /// What an attribute cannot replace.
-    const OURS: [&str; 10] = [
-        "inv",
-        "hid",
-        "depth",
-        "attrs",
-        "os_tid",
-        "wall_ts_ns",
-        "wall_time",
-        "dev_ts_ns",
-        "error_ns",
-        // Last: it is ours only where it was given.
-        "label",
-    ];
     let ours = if event::given_label(trace, span).is_some() { &OURS[..] } else { &OURS[..OURS.len() - 1] };
     event::identity(json, trace, span)?;
     json.key("os_tid")?;

@@ -155,7 +155,7 @@ fn processes_of_one_pid_on_two_hosts_have_tracks_of_their_own() {
     let mut chrome = Vec::new();
     chrome::write(&mut chrome, &trace, Lanes::Thread).unwrap();
     let mut swimlane = Vec::new();
-    simpler_trace_export::swimlane::write(&mut swimlane, &trace, &[]).unwrap();
+    simpler_trace_export::swimlane::write(&mut swimlane, &trace, &[], &trace.host_phases(&[])).unwrap();
     for picture in [chrome, swimlane] {
         let document: Value = serde_json::from_slice(&picture).unwrap();
         let pids: Vec<&Value> = complete(&document).iter().map(|event| &event["pid"]).collect();

@@ -29,8 +29,13 @@ fn pictures(trace: &Trace, merges: &[Merge]) -> [String; 3] {
     [Some(Lanes::Thread), Some(Lanes::Invocation), None].map(|lanes| {
         let mut out = Vec::new();
         match lanes {
-            Some(lanes) => drop(chrome::write_merged(&mut out, trace, lanes, merges).unwrap()),
-            None => drop(swimlane::write_merged(&mut out, trace, &[], merges).unwrap()),
+            Some(lanes) => {
+                chrome::write_merged(&mut out, trace, lanes, merges).unwrap();
+            }
+            None => {
+                let phases = trace.host_phases(&[]);
+                swimlane::write_merged(&mut out, trace, &[], &phases, merges).unwrap();
+            }
         }
         String::from_utf8(out).unwrap()
     })

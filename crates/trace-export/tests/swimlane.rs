@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use simpler_record_format::{ClockAnchor, DeviceClockAnchor, RawSpan, RecordEnd};
 use simpler_trace_export::chip_records::ChipRecords;
+use simpler_trace_export::host_phase_records::HostPhaseFile;
 use simpler_trace_export::swimlane::{self, Written};
 use simpler_trace_ingest::{Source, read};
 use simpler_trace_model::{Trace, TraceBuilder};
@@ -62,7 +63,7 @@ fn draw(trace: &Trace, records: &[ChipRecords]) -> Value {
 
 fn written(trace: &Trace, records: &[ChipRecords]) -> (Value, Written) {
     let mut out = Vec::new();
-    let written = swimlane::write(&mut out, trace, records).unwrap();
+    let written = swimlane::write(&mut out, trace, records, &trace.host_phases(&[])).unwrap();
     (serde_json::from_slice(&out).unwrap(), written)
 }
 
@@ -125,10 +126,16 @@ fn a_run_with_its_node_its_chip_and_its_records() {
     let trace = trace_of("swimlane/run.log");
     assert_eq!(swimlane::warnings(&trace, &[chip_records()]), [""; 0]);
     let mut out = Vec::new();
-    let written = swimlane::write(&mut out, &trace, &[chip_records()]).unwrap();
+    let written = swimlane::write(&mut out, &trace, &[chip_records()], &trace.host_phases(&[])).unwrap();
     assert_eq!(
         written,
-        Written { host_spans: 11, device_spans_placed: 3, device_spans_unaligned: 1, chip_records: 13 }
+        Written {
+            host_spans: 11,
+            device_spans_placed: 3,
+            device_spans_unaligned: 1,
+            chip_records: 13,
+            ..Written::default()
+        }
     );
     assert_nested(&serde_json::from_slice(&out).unwrap());
     // An event a line, for whoever reads the difference.
@@ -668,6 +675,106 @@ fn ids_of_tracks_that_the_log_does_not_have_are_nobody_s() {
         .draw();
     let tids: Vec<u64> = thread_names(&document).into_iter().map(|(tid, _)| tid).collect();
     assert_eq!(tids, [1, 2, u64::MAX]);
+}
+
+/// Draws a log with what was recorded of its bindings, a pass a line.
+fn draw_with_phases(log: Log, passes: &str) -> (Value, Written) {
+    let trace = log.finish();
+    let phases = trace.host_phases(&HostPhaseFile::parse(passes.as_bytes()).passes);
+    let mut out = Vec::new();
+    let written = swimlane::write(&mut out, &trace, &[], &phases).unwrap();
+    (serde_json::from_slice(&out).unwrap(), written)
+}
+
+/// A run on thread 77 whose binding takes from 1000 to 1500.
+fn bound() -> Log {
+    Log::default().chip((1, 0), "chip.run 1000 900").chip((1, 1), "chip.run.bind 1000 500")
+}
+
+#[test]
+fn the_phases_of_a_binding_nest_below_it_and_another_thread_s_have_a_lane_of_their_own() {
+    let mut log = bound();
+    log.0.anchor(ClockAnchor { pid: 41, mono_ns: 100, wall_ns: 1_790_000_000_000_000_100 });
+    let (document, written) = draw_with_phases(
+        log,
+        r#"{"pid": 41, "inv": 1, "records": [
+            {"phase": "args", "start_ns": 1000, "end_ns": 1100, "detail": 3},
+            {"phase": "host_orch", "start_ns": 1100, "end_ns": 1400, "tid": 77},
+            {"phase": "graph_submit", "start_ns": 1110, "end_ns": 1150, "tid": 77},
+            {"phase": "record_in_graph_task", "start_ns": 1120, "end_ns": 1160, "tid": 88}
+        ]}"#
+        .replace('\n', " ")
+        .as_str(),
+    );
+    assert_nested(&document);
+    assert_eq!((written.host_spans, written.host_phase_records, written.bind_phases), (2, 4, 0));
+    assert_eq!(thread_names(&document), [(77, "graph submit main"), (88, "graph record worker")]);
+    let args = named(&document, "chip.run.bind.args")[0];
+    assert_eq!(
+        (&args["pid"], &args["tid"], ns(&args["ts"]), ns(&args["dur"])),
+        (&json!(41), &json!(77), 1000, 100)
+    );
+    assert_eq!(
+        args["args"],
+        json!({
+            "inv": 1, "hid": "b7e2", "depth": 2, "os_tid": 77,
+            "attrs": "detail=3 src=host_phase_records host_phase_thread=host_main",
+            "detail": 3, "src": "host_phase_records", "host_phase_thread": "host_main",
+            "wall_ts_ns": "1790000000000001000", "wall_time": "2026-09-21T14:13:20.000001000Z",
+        })
+    );
+    let recorded = named(&document, "chip.run.bind.host_orch.record_in_graph_task")[0];
+    assert_eq!((&recorded["tid"], &recorded["args"]["depth"]), (&json!(88), &json!(3)));
+    assert_eq!(recorded["args"]["host_phase_thread"], "graph_record_worker");
+    assert!(recorded["args"].get("detail").is_none(), "missing is not 0");
+}
+
+#[test]
+fn older_words_and_records_without_a_thread_stay_where_they_can_be_placed() {
+    let (document, _) = draw_with_phases(
+        bound(),
+        "{\"pid\": 41, \"inv\": 1, \"records\": [{\"phase\": \"record_node\", \"start_ns\": 1100, \"end_ns\": 1200}, \
+         {\"phase\": \"record_node\", \"start_ns\": 1100, \"end_ns\": 1200, \"tid\": 88}, \
+         {\"phase\": \"build_definition\", \"start_ns\": 1300, \"end_ns\": 1400, \"tid\": 0}]}",
+    );
+    assert_eq!(thread_names(&document), [(77, "chip child"), (88, "graph record worker")]);
+    let tids: Vec<&Value> =
+        named(&document, "chip.run.bind.host_orch.record_node").iter().map(|event| &event["tid"]).collect();
+    assert_eq!(tids, [77, 88]);
+    assert_eq!(named(&document, "chip.run.bind.host_orch.build_definition")[0]["tid"], 77);
+}
+
+#[test]
+fn phases_follow_their_run_to_its_slot_s_lane_and_reshape_none() {
+    let log = pipeline(["slot_id=0", "slot_id=1"]);
+    let (document, _) = draw_with_phases(
+        log,
+        "{\"pid\": 41, \"inv\": 2, \"records\": [{\"phase\": \"args\", \"start_ns\": 1310, \"end_ns\": 1320}]}",
+    );
+    assert_eq!(thread_names(&document), [(78, "pipeline slot 0 (tid 77)"), (79, "pipeline slot 1 (tid 77)")]);
+    let args = named(&document, "simpler_run.bind.args")[0];
+    assert_eq!((&args["tid"], &args["args"]["os_tid"]), (&json!(79), &json!(77)));
+}
+
+#[test]
+fn plain_lines_of_the_log_are_drawn_where_no_pass_says_more() {
+    let trace = trace_of("swimlane/bind-phases.log");
+    let phases = trace.host_phases(&[]);
+    let mut out = Vec::new();
+    let written = swimlane::write(&mut out, &trace, &[], &phases).unwrap();
+    assert_eq!((written.host_spans, written.bind_phases, written.host_phase_records), (4, 4, 0));
+    let document: Value = serde_json::from_slice(&out).unwrap();
+    assert_nested(&document);
+    let upload = named(&document, "simpler_run.bind.graph_upload")[1];
+    assert_eq!((ns(&upload["ts"]), ns(&upload["dur"]), &upload["tid"]), (20_450, 30, &json!(42)));
+    assert_eq!((&upload["args"]["bytes"], &upload["args"]["count"]), (&json!(4096), &json!(2)));
+    assert_eq!((&upload["args"]["inv"], &upload["args"]["depth"]), (&json!(2), &json!(2)));
+    assert_eq!(upload["args"]["attrs"], "bytes=4096 count=2 src=bind_phase host_phase_thread=host_main");
+
+    let pass = "{\"pid\": 41, \"inv\": 2, \"records\": [{\"phase\": \"args\", \"start_ns\": 20010, \"end_ns\": 20020}]}";
+    let phases = trace.host_phases(&HostPhaseFile::parse(pass.as_bytes()).passes);
+    let written = swimlane::write(&mut Vec::new(), &trace, &[], &phases).unwrap();
+    assert_eq!((written.bind_phases, written.host_phase_records), (2, 1));
 }
 
 /// What a record may begin and end with.

@@ -5,7 +5,7 @@
 use crate::complaint::{Complaints, Reason};
 use crate::scan::{Found, Scanner, Sink, scan_lines};
 use simpler_record_format::{ClockAnchor, DeviceClockAnchor, DropReport, RawHostIdentity};
-use simpler_trace_model::{Admission, Batch, Keep, Lexicon, TraceBuilder};
+use simpler_trace_model::{Admission, Batch, BindPhaseLine, Keep, Lexicon, TraceBuilder};
 use std::sync::Arc;
 
 /// What was found besides spans.
@@ -15,6 +15,7 @@ enum Note {
     Host { pid: u64, host: u64, name: Box<[u8]> },
     DeviceAnchor(DeviceClockAnchor),
     Drops(DropReport),
+    BindPhase(BindPhaseLine),
     JoinedLine,
     Fault(Reason),
 }
@@ -107,6 +108,7 @@ impl Block {
                 }
                 Note::DeviceAnchor(anchor) => builder.device_anchor(*anchor),
                 Note::Drops(report) => builder.drop_report(report),
+                Note::BindPhase(line) => builder.bind_phase(line),
                 Note::JoinedLine => builder.counts_mut().joined_lines += 1,
                 Note::Fault(reason) => {
                     count(builder, *reason);
@@ -129,9 +131,10 @@ impl Sink for Filling<'_> {
             Found::Anchor(anchor) => Note::Anchor(anchor),
             Found::Host(RawHostIdentity { pid, host, name }) => Note::Host { pid, host, name: name.into() },
             // What it is for is not wanted.
-            Found::DeviceAnchor(_) if decoder.keep == Keep::Durations => return,
+            Found::DeviceAnchor(_) | Found::BindPhase(_) if decoder.keep == Keep::Durations => return,
             Found::DeviceAnchor(anchor) => Note::DeviceAnchor(anchor),
             Found::Drops(report) => Note::Drops(report),
+            Found::BindPhase(phase) => Note::BindPhase(BindPhaseLine::from(&phase)),
             Found::JoinedLine => Note::JoinedLine,
             Found::Fault(reason) => Note::Fault(reason),
         };

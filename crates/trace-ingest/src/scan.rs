@@ -13,9 +13,10 @@ use memchr::{memchr, memchr_iter, memchr2, memmem, memrchr};
 use simpler_record_format::{
     CLOCK_ANCHOR_FUNC, CLOCK_ANCHOR_MARKER, ClockAnchor, DEVICE_ANCHOR_FUNC, DEVICE_ANCHOR_MARKER,
     DROP_REPORT_MARKER, DeviceClockAnchor, DropReport, ENVELOPE_START, HOST_IDENTITY_FUNC,
-    HOST_IDENTITY_MARKER, Input, RECORD_BYTES, RawEnvelope, RawHostIdentity, RawSpan, RecordEnd, SPAN_FUNC,
-    SPAN_MARKER, SPAN_WINDOW_BYTES, SpanParse, parse_clock_anchor, parse_device_anchor, parse_drop_report,
-    parse_envelope, parse_host_identity, parse_plain_device_anchor, parse_span,
+    HOST_IDENTITY_MARKER, Input, RECORD_BYTES, RawBindPhase, RawEnvelope, RawHostIdentity, RawSpan,
+    RecordEnd, SPAN_FUNC, SPAN_MARKER, SPAN_WINDOW_BYTES, SpanParse, parse_bind_phase, parse_clock_anchor,
+    parse_device_anchor, parse_drop_report, parse_envelope, parse_host_identity, parse_plain_device_anchor,
+    parse_span,
 };
 
 /// How far an envelope, an anchor or a drop report is looked for: twice the longest record.
@@ -41,6 +42,8 @@ pub enum Found<'a> {
     DeviceAnchor(DeviceClockAnchor),
     /// A drop report.
     Drops(DropReport),
+    /// A segment of a binding, in plain text.
+    BindPhase(RawBindPhase<'a>),
     /// Something that is no plain record.
     Fault(Reason),
     /// The end of a physical line with more than one record on it.
@@ -351,6 +354,10 @@ impl Line {
             let anchor = parse(bytes.window());
             found.found(bytes.offset(), anchor.unwrap_or(Found::Fault(damaged)));
             return len + marker.len();
+        }
+        if let Some(mut phase) = parse_bind_phase(&envelope, body.window()) {
+            phase.attrs = unwrap_json(phase.attrs);
+            found.found(bytes.offset(), Found::BindPhase(phase));
         }
         len
     }

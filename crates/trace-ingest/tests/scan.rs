@@ -18,6 +18,10 @@ fn scan(bytes: impl AsRef<[u8]>) -> Vec<String> {
             }
             Found::DeviceAnchor(anchor) => format!("device anchor {} {}", anchor.pid, anchor.inv),
             Found::Drops(drops) => format!("drops {}", drops.total),
+            Found::BindPhase(phase) => {
+                let [word, attrs] = [phase.phase, phase.attrs].map(String::from_utf8_lossy);
+                format!("bind {word} {} {} {attrs}", phase.start_ns, phase.dur_ns)
+            }
             Found::Fault(reason) => reason.kind().to_owned(),
             Found::JoinedLine => "joined".to_owned(),
         });
@@ -204,4 +208,52 @@ fn a_tail_of_megabytes_does_not_become_attributes() {
     assert_eq!(found[0], "overlong_attributes");
     assert!(found[1].starts_with("span a=1 yyy") && found[1].len() < 5000);
     assert_eq!(found.len(), 2);
+}
+
+#[test]
+fn a_segment_of_a_binding_is_a_record_of_level_timing_and_may_name_its_place() {
+    let timing = "[mono_ns=1500][T0x7f00][TIMING] host_phase_trace_end: ";
+    let body = "bind phase=graph_upload start_ns=1000 dur_ns=20";
+    for (text, want) in [
+        (format!("{timing}{body} \n"), "bind graph_upload 1000 20 "),
+        (
+            format!("{timing}[host_phase_trace.cpp:123] {body} bytes=7 count=1\r\n"),
+            "bind graph_upload 1000 20 bytes=7 count=1",
+        ),
+        (format!("rank0: {timing}{body}\n"), "bind graph_upload 1000 20 "),
+        (format!("{{\"log\": \"{timing}{body} bytes=7\\n\"}}\n"), "bind graph_upload 1000 20 bytes=7"),
+        (format!("{timing}{body} bytes=7\x1b[0m\n"), "bind graph_upload 1000 20 bytes=7"),
+    ] {
+        assert_eq!(scan(&text), [want], "{text}");
+    }
+    for text in [
+        format!("{body}\n"),
+        format!("'{timing}{body}\n"),
+        format!("{}{body}\n", timing.replace("TIMING", "INFO")),
+        format!("{timing}the {body}\n"),
+        format!("{timing}[f.c:1]{body}\n"),
+        // Cut: by the end of the stream, and within the last number.
+        format!("{timing}{body} "),
+        format!("{timing}{body}~\n"),
+        format!("{timing}bind phase= start_ns=1 dur_ns=2\n"),
+        format!("{timing}bind phase=x start_ns=-1 dur_ns=2\n"),
+        format!("{timing}bind phase=x start_ns=1 dur_ns=9223372036854775808\n"),
+        format!("{timing}bind phase=x dur_ns=2 start_ns=1\n"),
+    ] {
+        let found = scan(&text);
+        assert!(found.iter().all(|one| !one.starts_with("bind")), "{text}: {found:?}");
+    }
+    let two = format!("{timing}{body} a=1{ENVELOPE}{SPAN}b=2\n");
+    assert_eq!(
+        scan(two),
+        ["bind graph_upload 1000 20 a=1", "span b=2", "joined"],
+        "glued to the next record"
+    );
+}
+
+#[test]
+fn a_blob_of_several_lines_holds_all_its_records() {
+    let record = |n: u32| format!("{ENVELOPE}{}a={n}", SPAN.replace("inv=1", &format!("inv={n}")));
+    let blob = format!("captured:\n{}\ntext\n{}{}\r\n{}\n", record(1), record(2), record(3), record(4));
+    assert_eq!(scan(blob), ["span a=1", "span a=2", "span a=3", "joined", "span a=4"]);
 }

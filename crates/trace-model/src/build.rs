@@ -7,6 +7,7 @@
 use crate::callable::Role;
 use crate::digest::{Batch, Digest};
 use crate::group::{Current, Grouped, Groups};
+use crate::host_phases::BindPhaseLine;
 use crate::hosts::{self, Host};
 use crate::intern::Interner;
 use crate::invocation::{self, Invocation, Part};
@@ -146,6 +147,7 @@ pub struct TraceBuilder {
     /// that had none before.
     fresh_anchor: FxHashMap<(u32, u64), (Anchor, Option<u32>)>,
     device_anchors: Vec<(u32, DeviceClockAnchor)>,
+    bind_phases: Vec<BindPhaseLine>,
     counts: Counts,
 }
 
@@ -340,11 +342,18 @@ impl TraceBuilder {
         }
     }
 
+    /// Takes a segment of a binding that stands in plain text.
+    pub fn bind_phase(&mut self, line: &BindPhaseLine) {
+        self.bind_phases.push(line.clone());
+    }
+
     /// The finished trace.
     pub fn finish(mut self) -> Trace {
         // By life, invocation and time; a file that was read twice holds each twice.
         self.device_anchors.sort();
         self.device_anchors.dedup();
+        self.bind_phases.sort();
+        self.bind_phases.dedup();
         let (spans, groups, chains) = self.groups.finish();
         for life in groups.lives() {
             self.lives[life as usize].has_spans = true;
@@ -361,6 +370,7 @@ impl TraceBuilder {
             hosts: self.hosts,
             counts: self.counts,
             device_anchors: self.device_anchors,
+            bind_phases: self.bind_phases,
             invocations: Vec::new(),
             grouped: Vec::new(),
             orphans: OnceLock::new(),
@@ -443,6 +453,8 @@ pub struct Trace {
     counts: Counts,
     /// By life, invocation and time.
     pub(crate) device_anchors: Vec<(u32, DeviceClockAnchor)>,
+    /// By start.
+    pub(crate) bind_phases: Vec<BindPhaseLine>,
     pub(crate) invocations: Vec<Invocation>,
     /// Indices into `spans`, the spans of each invocation together and in log order.
     pub(crate) grouped: Vec<u32>,

@@ -5,9 +5,9 @@
 //! [`TraceBuilder::finish`] groups the spans into [`Invocation`]s: one (life, pid, inv) whose roots overlap
 //! in time. From the finished [`Trace`] everything else is computed on demand: [`Callable`]s with their
 //! stages, [`Rounds`], [`Steps`] over several ranks, the [`CallTree`] and the [`SelfTimes`] of a callable, the
-//! [`Dispatches`] that parents handed to children, the foreign [`Producer`]s, the [`Facts`] that `simpler check` states, and
-//! the [`warnings`] that come before any number. [`Trace::select`] makes a trace of a part of the log, and all of these
-//! answer for that part.
+//! [`Dispatches`] that parents handed to children, the foreign [`Producer`]s, the [`HostPhases`] of the bindings, the
+//! [`Facts`] that `simpler check` states, and the [`warnings`] that come before any number. [`Trace::select`] makes a
+//! trace of a part of the log, and all of these answer for that part.
 //!
 //! The rule behind all of it is that *missing is never 0*: what a log does not hold is `None`.
 //!
@@ -35,6 +35,7 @@ mod dispatches;
 mod external;
 mod facts;
 mod group;
+mod host_phases;
 mod hosts;
 mod intern;
 mod invocation;
@@ -60,6 +61,7 @@ pub use digest::{Batch, Keep, Lexicon};
 pub use dispatches::{Dispatch, Dispatches, Link};
 pub use external::{ExternalName, Producer};
 pub use facts::{Facts, NAMES_MAX, SLOTS_MAX};
+pub use host_phases::{BindPhaseLine, HostPass, HostPhase, HostPhaseRecord, HostPhases, PhaseSource};
 pub use hosts::Host;
 pub use invocation::{Invocation, Kind};
 pub use overlap::NotOverlapped;

@@ -110,6 +110,11 @@ impl Name {
 pub struct Attributes<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Attributes<'a> {
+    /// Of a text that stands in for a span's attributes.
+    pub fn new(raw: &'a [u8]) -> Attributes<'a> {
+        Attributes(raw)
+    }
+
     /// The raw bytes, still percent-encoded.
     pub fn raw(self) -> &'a [u8] {
         self.0
@@ -155,6 +160,19 @@ impl<'a> Attributes<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_leaf_is_what_stands_behind_the_last_point() {
+        for (name, leaf) in [
+            ("node.submit", "submit"),
+            ("network2.a.b", "b"),
+            ("chip", "chip"),
+            ("node.", ""),
+            ("a%2Eb", "b"),
+        ] {
+            assert_eq!(Name::new(name.as_bytes()).leaf(), leaf, "{name}");
+        }
+    }
 
     #[test]
     fn values_are_decoded_once_and_as_utf8() {

@@ -5,6 +5,7 @@
 mod log;
 
 use log::{Line, span, trace};
+use simpler_trace_model::Stage;
 
 /// A run of 1000 ns on the device from `ts` on, bound in the 300 ns before `bound`, with these attributes.
 fn run(inv: u64, ts: i64, bound: i64, attrs: String) -> Vec<Line> {
@@ -102,4 +103,20 @@ fn runs_that_cannot_be_told_apart_or_are_incomplete_prove_nothing() {
             .collect();
         refused(&lines, false, &format!("is missing span(s) {leaf}"));
     }
+}
+
+#[test]
+fn the_claim_release_is_a_child_of_the_run_and_takes_nothing_from_it() {
+    let trace = trace(&pipelined());
+    for invocation in trace.invocations() {
+        let release = invocation.stage(&trace, Stage::ClaimRelease).unwrap();
+        assert_eq!(trace.depth(release), 1);
+        assert_eq!(invocation.root_span(&trace).unwrap().dur, 1_530);
+    }
+    let callables = trace.callables();
+    assert_eq!(callables[0].roots[0].stats.mean_ns, 1_530);
+    assert_eq!(callables[0].stage("claim_release").unwrap().stats.n, 3);
+    let tree = trace.call_tree(&callables[0]);
+    let [root] = &tree.roots[..] else { panic!("one root") };
+    assert!(root.children.iter().any(|child| &*child.leaf == "claim_release"));
 }

@@ -57,3 +57,32 @@ pub(crate) fn bind(level: u32) -> Names {
     }
     NAMES[first.saturating_sub(NODE_LEVEL).min(LEVEL_MAX - NODE_LEVEL) as usize]
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use simpler_trace_ingest::{Source, read};
+    use simpler_trace_model::Family;
+
+    #[test]
+    fn each_level_s_words_are_a_scheduler_s_to_the_reader() {
+        let names: Vec<&str> = NAMES
+            .iter()
+            .flat_map(|names| [names.submit, names.dispatch, names.complete, names.scheduler_loop])
+            .collect();
+        let span = |name: &str| {
+            format!("[STRACE] v=1 pid=1 tid=1 inv=0 hid=0 depth=0 name={name} ts={} dur=1 \n", name.len())
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), names.iter().map(|name| span(name)).collect::<String>()).unwrap();
+        let trace = read(&[Source::path(file.path())]).unwrap().trace;
+        assert_eq!(trace.spans().len(), names.len());
+        for (span, name) in trace.spans().iter().zip(names) {
+            let read = trace.name(span);
+            assert_eq!((&*read.text, read.family), (name, Family::Scheduler));
+            assert_eq!(Some(read.leaf()), name.split('.').nth(1));
+        }
+        let words = NAMES.map(|names| names.submit.trim_end_matches(".submit"));
+        assert_eq!(words, ["node", "network1", "network2", "network3"]);
+    }
+}
