@@ -36,6 +36,23 @@ const THREAD_SANITIZER_CRATES: [&str; 4] =
 const ADDRESS_SANITIZER_CRATES: [&str; 4] =
     ["simpler-record-format", "simpler-host-log", "simpler-swimlane", "simpler-sim-npu"];
 
+/// Removes what the gate of this name has built, where nobody builds again and the disk may be small.
+pub(crate) fn clear(gate: &str) -> Result<()> {
+    let folders: &[&str] = match gate {
+        "loom" => &["loom"],
+        "sanitizers" => &["thread-sanitizer", "address-sanitizer"],
+        "fuzz" => &["fuzz"],
+        _ => &[],
+    };
+    for folder in folders {
+        let built = target_dir()?.join(folder);
+        if built.exists() {
+            std::fs::remove_dir_all(&built).with_context(|| format!("cannot remove {}", built.display()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Model-checks every lock-free protocol; preemptions ≤ 2, or 3 in the long form.
 pub(crate) fn loom(long: bool) -> Result<()> {
     for package in LOOM_CRATES {
