@@ -1,0 +1,1 @@
+"""Command-line modules of simpler, and what they share."""

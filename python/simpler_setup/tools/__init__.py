@@ -1,0 +1,1 @@
+"""The tools, one module each: ``python -m simpler_setup.tools.strace_timing``."""

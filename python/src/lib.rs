@@ -1,0 +1,23 @@
+//! `simpler._task_interface`: the crates as Python sees them.
+//!
+//! The extension is thin: it converts, and releases the GIL where a call waits. Behaviour is in the crates, policy in
+//! the Python package beside it. Each module here adds its part to the one flat module:
+//!
+//! - `log`: the process's host log, which this module owns, and its spans.
+//!
+//! Every function may be called from any thread that holds the GIL. Panics become `PanicException`; none is expected.
+
+mod log;
+
+use pyo3::prelude::*;
+
+/// The version of what the Python package and this module say to each other; a package that finds another one here
+/// says that the extension is stale.
+const INTERFACE: u32 = 1;
+
+#[pymodule]
+fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("INTERFACE", INTERFACE)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    log::add(module)
+}
