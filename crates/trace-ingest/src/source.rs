@@ -175,7 +175,7 @@ pub fn read_with(sources: &[Source], options: Options) -> Result<Reading, Error>
 }
 
 /// Inputs of fewer bytes are read by one thread: a second one would only have to be started.
-const SMALL_BYTES: u64 = 4 * 1024 * 1024;
+const SMALL_BYTES: u64 = 16 * 1024 * 1024;
 
 /// A record is rarely shorter: for so many bytes of a file there is room for a span before they are read. Memory is
 /// taken where spans come.
