@@ -1,6 +1,6 @@
 //! Which invocations a command looks at, and what callables are called: arguments, and what is said of them.
 
-use crate::say;
+use crate::Stream;
 use simpler_trace_ingest::{Reading, profile_window};
 use simpler_trace_model as model;
 use simpler_trace_model::{Criterion, NothingLeft, Selected, Trace, WallTime, utc};
@@ -44,9 +44,9 @@ pub(crate) struct Runs {
 
 impl Selection {
     /// What is asked for of a log. Says what was left out; the error is a sentence.
-    pub(crate) fn apply(&self, mut reading: Reading) -> Result<Reading, String> {
+    pub(crate) fn apply(&self, mut reading: Reading, err: &mut Stream<'_>) -> Result<Reading, String> {
         self.runs.name(&mut reading.trace);
-        self.runs.say_unknown(&[&reading.trace]);
+        self.runs.say_unknown(&[&reading.trace], err);
         let has = reading.trace.hids();
         if let Some(hid) = self.hid.iter().find(|hid| !has.contains(hid)) {
             return Err(format!("--hid {hid:x}: the log has no such callable; it has {}", list(&has)));
@@ -64,7 +64,7 @@ impl Selection {
             overlapping: window.map_err(|error| error.to_string())?,
             skip_first: self.runs.skip_first,
         };
-        select(reading, &selection, |nothing| self.nothing_left(&selection, nothing))
+        select(reading, &selection, err, |nothing| self.nothing_left(&selection, nothing))
     }
 
     fn nothing_left(&self, selection: &model::Selection, nothing: &NothingLeft) -> String {
@@ -98,10 +98,10 @@ impl Selection {
 
 impl Runs {
     /// As [`Selection::apply`], to one of several logs.
-    pub(crate) fn apply(&self, mut reading: Reading) -> Result<Reading, String> {
+    pub(crate) fn apply(&self, mut reading: Reading, err: &mut Stream<'_>) -> Result<Reading, String> {
         self.name(&mut reading.trace);
         let selection = model::Selection { skip_first: self.skip_first, ..model::Selection::default() };
-        select(reading, &selection, |_| self.nothing_left())
+        select(reading, &selection, err, |_| self.nothing_left())
     }
 
     fn name(&self, trace: &mut Trace) {
@@ -109,13 +109,13 @@ impl Runs {
     }
 
     /// Says which names are for callables that no log has.
-    pub(crate) fn say_unknown(&self, traces: &[&Trace]) {
+    pub(crate) fn say_unknown(&self, traces: &[&Trace], err: &mut Stream<'_>) {
         let has: Vec<u64> = match self.label.is_empty() {
             true => return,
             false => traces.iter().flat_map(|trace| trace.hids()).collect(),
         };
         for (hid, label) in self.label.iter().filter(|(hid, _)| !has.contains(hid)) {
-            say(format_args!("note: --label {hid:x}={label}: there is no such callable"));
+            err.say(format_args!("note: --label {hid:x}={label}: there is no such callable"));
         }
     }
 
@@ -131,6 +131,7 @@ impl Runs {
 fn select(
     mut reading: Reading,
     selection: &model::Selection,
+    err: &mut Stream<'_>,
     nothing_left: impl FnOnce(&NothingLeft) -> String,
 ) -> Result<Reading, String> {
     let Selected { trace, left_out } =
@@ -142,7 +143,7 @@ fn select(
             Criterion::WallTime => " whose process has no clock anchor from before them",
             _ => "",
         };
-        say(format_args!("note: {option} leaves out {n} invocation(s){why}"));
+        err.say(format_args!("note: {option} leaves out {n} invocation(s){why}"));
     }
     Ok(reading)
 }
