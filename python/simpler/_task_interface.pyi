@@ -1,6 +1,8 @@
 """The compiled extension: the crates as Python sees them. ``simpler._extension`` loads it."""
 
 from os import PathLike
+from types import TracebackType
+from typing import Self
 
 #: What the package beside it has to expect; see ``simpler._extension``.
 INTERFACE: int
@@ -29,6 +31,14 @@ def _emit_host_span(
     attributes: str | None = "",
 ) -> None: ...
 def _monotonic_now_ns() -> int: ...
+def _host_spans_active() -> bool: ...
+
+class _HostSpan:
+    def __new__(cls, name: str, attributes: dict[str, object]) -> Self: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None: ...
 
 # -- reader --
 
