@@ -3,11 +3,14 @@
 //! The extension is thin: it converts, and releases the GIL where a call waits. Behaviour is in the crates, policy in
 //! the Python package beside it. Each module here adds its part to the one flat module:
 //!
-//! - `log`: the process's host log, which this module owns, and its spans.
+//! - `log`: the process's host log, which this module owns;
+//! - `trace`: the spans of Python programs; `text` is how Python's text gets into records.
 //!
 //! Every function may be called from any thread that holds the GIL. Panics become `PanicException`; none is expected.
 
 mod log;
+mod text;
+mod trace;
 
 use pyo3::prelude::*;
 
@@ -19,5 +22,6 @@ const INTERFACE: u32 = 1;
 fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    log::add(module)
+    log::add(module)?;
+    trace::add(module)
 }
