@@ -1,9 +1,9 @@
 //! Memory that the parent and its chips share: made before the fork, inherited at the same address.
 //!
 //! A [`SharedBuffer`] belongs to one process alone and may be filled like any slice. Giving it to
-//! `WorkerBuilder::share` turns it into a [`SharedMemory`], which other processes will see, so that from then
-//! on its bytes are only copied in and out, word by word as relaxed atomics: a run that is still writing can
-//! give torn values but no undefined behaviour. A [`SharedSlice`] is a checked range of it.
+//! `WorkerBuilder::share` turns it into a [`SharedMemory`], which other processes will see, the children of any worker
+//! that it is given to, so that from then on its bytes are only copied in and out, word by word as relaxed atomics: a
+//! run that is still writing can give torn values but no undefined behaviour. A [`SharedSlice`] is a checked range of it.
 //!
 //! A chip in this very process (level 2) reads and writes the bytes as they are. It holds the memory meanwhile, and who
 //! copies in or out waits.
@@ -95,11 +95,14 @@ pub struct SharedMemory {
     in_use: Arc<Mutex<()>>,
 }
 
-impl SharedMemory {
-    pub(crate) fn new(buffer: SharedBuffer) -> Self {
+impl From<SharedBuffer> for SharedMemory {
+    /// From now on other processes may see it.
+    fn from(buffer: SharedBuffer) -> Self {
         Self { mapping: Arc::new(buffer.mapping), in_use: Arc::default() }
     }
+}
 
+impl SharedMemory {
     fn hold(&self) -> MutexGuard<'_, ()> {
         // Nothing is guarded but the moment.
         self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
@@ -273,7 +276,7 @@ mod tests {
     use super::*;
 
     fn ranges(bytes: usize) -> (SharedRanges, SharedMemory) {
-        let memory = SharedMemory::new(SharedBuffer::new(bytes).unwrap());
+        let memory = SharedMemory::from(SharedBuffer::new(bytes).unwrap());
         let mut ranges = SharedRanges::default();
         ranges.add(memory.clone());
         (ranges, memory)
