@@ -123,13 +123,17 @@ impl SharedMemory {
     /// # Errors
     /// A range that is not inside.
     pub fn slice(&self, offset: usize, bytes: usize) -> Result<SharedSlice, WorkerError> {
-        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes()) {
-            return Err(WorkerError::Arguments(format!(
+        self.inside(offset, bytes).ok_or_else(|| {
+            WorkerError::Arguments(format!(
                 "{bytes} bytes at offset {offset} are not inside {} bytes of shared memory",
                 self.bytes()
-            )));
-        }
-        Ok(SharedSlice { mapping: Arc::clone(&self.mapping), offset, bytes })
+            ))
+        })
+    }
+
+    fn inside(&self, offset: usize, bytes: usize) -> Option<SharedSlice> {
+        offset.checked_add(bytes).filter(|end| *end <= self.bytes())?;
+        Some(SharedSlice { mapping: Arc::clone(&self.mapping), offset, bytes })
     }
 
     /// A host tensor over the range, one-dimensional, as an argument of a run.
@@ -242,10 +246,14 @@ impl SharedRanges {
 
     /// Whether `bytes` bytes at `addr` lie inside one shared memory.
     pub(crate) fn contain(&self, addr: u64, bytes: u64) -> bool {
-        self.memories.iter().any(|memory| {
-            addr.checked_sub(memory.addr())
-                .and_then(|offset| offset.checked_add(bytes))
-                .is_some_and(|end| end <= memory.bytes() as u64)
+        usize::try_from(bytes).is_ok_and(|bytes| self.slice(addr, bytes).is_some())
+    }
+
+    /// The range of `bytes` bytes at `addr`, where it lies inside one shared memory.
+    pub(crate) fn slice(&self, addr: u64, bytes: usize) -> Option<SharedSlice> {
+        self.memories.iter().find_map(|memory| {
+            let offset = usize::try_from(addr.checked_sub(memory.addr())?).ok()?;
+            memory.inside(offset, bytes)
         })
     }
 

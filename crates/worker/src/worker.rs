@@ -36,7 +36,7 @@ use crate::cancellation::Cancellation;
 use crate::child::{self, Inheritance, LOG_DRAIN_LIMIT, Role};
 use crate::endpoint::MakeEndpoint;
 use crate::error::Ending;
-use crate::function::{Function, Orchestration, digest_of};
+use crate::function::{FUNCTION, Function, ORCHESTRATION, Orchestration, digest_of};
 use crate::image_transfer::{self, Gathering};
 use crate::level::{self, CHIP_LEVEL, LEVEL_MAX, NODE_LEVEL, Names};
 use crate::mailbox::{Control, Digest, Failure, Mailboxes, ParentEnd, TASK_FRAMES, TaskIdentity};
@@ -98,6 +98,31 @@ impl Default for LogSetup {
 pub struct Callable(pub(crate) Digest);
 
 impl Callable {
+    /// The one of this content.
+    pub fn of_image(image: &CallableImage) -> Self {
+        Self(image.digest())
+    }
+
+    /// The function of this name.
+    pub fn of_function(name: &str) -> Self {
+        Self(digest_of(FUNCTION, name))
+    }
+
+    /// The orchestration of this name.
+    pub fn of_orchestration(name: &str) -> Self {
+        Self(digest_of(ORCHESTRATION, name))
+    }
+
+    /// The registry identity: what frames carry.
+    pub fn digest(self) -> [u8; 32] {
+        self.0
+    }
+
+    /// The callable of such a digest, in any process.
+    pub fn from_digest(digest: [u8; 32]) -> Self {
+        Self(digest)
+    }
+
     /// Its digest as scalars of a run: an orchestration, which is older than what is registered after the start, is told
     /// of a callable this way.
     pub fn to_scalars(self) -> [u64; 4] {
@@ -291,7 +316,7 @@ impl WorkerBuilder {
         name: &str,
         function: impl Fn(&RunArgs) -> Result<(), RunError> + 'static,
     ) -> Result<Callable, WorkerError> {
-        let (callable, digest) = self.know_closure(RunsOn::Subs, "function", name)?;
+        let (callable, digest) = self.know_closure(RunsOn::Subs, FUNCTION, name)?;
         self.functions.push((digest, Rc::new(function)));
         Ok(callable)
     }
@@ -306,7 +331,7 @@ impl WorkerBuilder {
         name: &str,
         orchestration: impl Fn(&mut Worker, &RunArgs) -> Result<(), RunError> + 'static,
     ) -> Result<Callable, WorkerError> {
-        let (callable, digest) = self.know_closure(RunsOn::Workers, "orchestration", name)?;
+        let (callable, digest) = self.know_closure(RunsOn::Workers, ORCHESTRATION, name)?;
         self.orchestrations.push((digest, Rc::new(orchestration)));
         Ok(callable)
     }
@@ -316,7 +341,7 @@ impl WorkerBuilder {
     /// # Errors
     /// One more than [`CALLABLES_MAX`]; a name that an orchestration has.
     pub fn remote_orchestration(&mut self, name: &str) -> Result<Callable, WorkerError> {
-        self.know_closure(RunsOn::Remotes, "orchestration", name).map(|(callable, _)| callable)
+        self.know_closure(RunsOn::Remotes, ORCHESTRATION, name).map(|(callable, _)| callable)
     }
 
     fn know_closure(
@@ -825,6 +850,11 @@ impl Worker {
     /// tensor may name them.
     pub fn shares(&self, addr: u64, bytes: u64) -> bool {
         self.shared.contain(addr, bytes)
+    }
+
+    /// Those bytes, if they lie there.
+    pub fn shared_slice(&self, addr: u64, bytes: usize) -> Option<SharedSlice> {
+        self.shared.slice(addr, bytes)
     }
 
     /// Allocates device memory on a chip.
