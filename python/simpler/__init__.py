@@ -1,17 +1,19 @@
 """An accelerator runtime whose every run explains itself in its own log.
 
 Importing this package loads no extension, so that a broken or missing build can still say why: what needs
-``simpler._task_interface`` loads it at its first use.
+``simpler._task_interface`` loads it at its first use. It does register the level names TIMING and NUL with
+``logging``, and sets the logger ``simpler`` to TIMING if it has no level.
 """
 
-from __future__ import annotations
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from simpler._log import NUL, TIMING, get_logger
 
 if TYPE_CHECKING:
-    from .callable import Callable, PythonCallable, Source
-    from .errors import (
+    from simpler import trace
+    from simpler.callable import Callable, PythonCallable, Source
+    from simpler.errors import (
         ArgumentError,
         BusyError,
         ChildLostError,
@@ -24,11 +26,12 @@ if TYPE_CHECKING:
         UnsupportedError,
         WorkerError,
     )
-    from .task_interface import CallConfig, ChipWorker, RuntimeEnv
-    from .tensor import DeviceMemory, In, InOut, NoDep, Out, RunArgs, shared_array
-    from .worker import DistributedWorker, Ticket, Worker
-    from .worker_level import WorkerLevel
+    from simpler.task_interface import CallConfig, ChipWorker, RuntimeEnv
+    from simpler.tensor import DeviceMemory, In, InOut, NoDep, Out, RunArgs, shared_array
+    from simpler.worker import DistributedWorker, Ticket, Worker
+    from simpler.worker_level import WorkerLevel
 
+#: What is imported when it is first asked for: a name of this package and the module that holds or is it.
 _LAZY = {
     "ArgumentError": "simpler.errors",
     "BusyError": "simpler.errors",
@@ -58,6 +61,7 @@ _LAZY = {
     "WorkerError": "simpler.errors",
     "WorkerLevel": "simpler.worker_level",
     "shared_array": "simpler.tensor",
+    "trace": "simpler.trace",
 }
 
 __all__ = [
@@ -75,6 +79,7 @@ __all__ = [
     "InOut",
     "InitError",
     "ModelError",
+    "NUL",
     "NoDep",
     "Out",
     "PythonCallable",
@@ -83,20 +88,23 @@ __all__ = [
     "RuntimeEnv",
     "SimplerError",
     "Source",
+    "TIMING",
     "Ticket",
     "UnsupportedError",
     "Worker",
     "WorkerError",
     "WorkerLevel",
+    "get_logger",
     "shared_array",
+    "trace",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    module = _LAZY.get(name)
-    if module is None:
+def __getattr__(name: str) -> object:
+    if (holder := _LAZY.get(name)) is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
+    module = import_module(holder)
+    value: object = module if holder == f"{__name__}.{name}" else getattr(module, name)
     globals()[name] = value
     return value
 

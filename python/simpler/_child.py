@@ -18,19 +18,19 @@ from collections.abc import Callable as Function
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .errors import ArgumentError, RunError
-from .tensor import Argument, DeviceMemory, In, InOut, RunArgs
+from simpler.errors import ArgumentError, RunError
+from simpler.tensor import Argument, DeviceMemory, In, InOut, RunArgs
 
 if TYPE_CHECKING:
-    from . import _task_interface as native
-    from .worker import Worker
+    from simpler import _task_interface as native
+    from simpler.worker import Worker
 
 __all__ = ["PythonFunction", "arguments"]
 
+#: A mailbox has room for 1024 bytes; who passes the text on writes before it.
 TEXT_BYTES_MAX = 900
-"""A mailbox has room for 1024 bytes; who passes the text on writes before it."""
+#: Of those, what an exception says itself, so that there is room for where it was raised.
 MESSAGE_BYTES_MAX = 600
-"""Of those, what an exception says itself, so that there is room for where it was raised."""
 
 _ARRAY = "array"
 _OBJECT = "object"
@@ -38,7 +38,7 @@ _OBJECT = "object"
 
 def arguments(args: Sequence[Any]) -> RunArgs:
     """The arguments of a Python function: the packet first, then the arrays."""
-    from . import _task_interface as native
+    from simpler._extension import native
 
     entries: list[tuple[Any, ...]] = []
     tensors: list[native._Tensor] = []

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from .errors import ArgumentError
+from simpler.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from . import _task_interface as native
-    from .tensor import Argument
+    from simpler import _task_interface as native
+    from simpler.tensor import Argument
 
 __all__ = ["Callable", "Core", "PythonCallable", "Source", "cache_folder"]
 
+#: Kinds of cores: ``aic`` multiplies matrices, ``aiv`` works on vectors.
 Core = Literal["aic", "aiv"]
-"""Kinds of cores: ``aic`` multiplies matrices, ``aiv`` works on vectors."""
 
 StrPath = str | os.PathLike[str]
 
@@ -92,7 +92,7 @@ class Callable:
         Raises :class:`~simpler.CompileError` with the compiler's words; :class:`OSError` for a file that cannot be
         read. Waits for the compiler with the GIL released.
         """
-        from . import _task_interface as native
+        from simpler._extension import native
 
         main = Source.read(orchestration)
         sources = [(Source.read(kernel), core) for kernel, core in kernels.items()]
@@ -119,7 +119,7 @@ class Callable:
 
         They must be those that the orchestration was built for; a worker refuses others when it is given them.
         """
-        from . import _task_interface as native
+        from simpler._extension import native
 
         main = orchestration if isinstance(orchestration, bytes) else Path(orchestration).read_bytes()
         objects: list[tuple[str, str, bytes]] = []
@@ -185,7 +185,7 @@ class PythonCallable:
 
     @property
     def _digest(self) -> bytes:
-        from . import _task_interface as native
+        from simpler._extension import native
 
         return native._closure_digest(self.name, self.on == "workers")
 

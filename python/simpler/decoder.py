@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from . import _task_interface as native
-from .callable import Callable, StrPath, cache_folder
-from .errors import ModelError
-from .tensor import DeviceMemory, RunArgs
+from simpler._extension import native
+from simpler.callable import Callable, StrPath, cache_folder
+from simpler.errors import ModelError
+from simpler.tensor import DeviceMemory, RunArgs
 
 if TYPE_CHECKING:
     import numpy
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceBuffers", "Model", "ModelConfig", "Session", "callables"]
 
+#: The file that ``cargo xtask fetch-model`` fetches.
 SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
-"""The file that ``cargo xtask fetch-model`` fetches."""
+#: Names another place for it.
 SMOLLM2_VARIABLE = "SIMPLER_SMOLLM2_GGUF"
-"""Names another place for it."""
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from .callable import Callable
-from .errors import ArgumentError, ClosedError, UnsupportedError, WorkerError
-from .tensor import DeviceMemory, arguments
+from simpler import _log
+from simpler.callable import Callable
+from simpler.errors import ArgumentError, ClosedError, UnsupportedError, WorkerError
+from simpler.tensor import DeviceMemory, arguments
 
 if TYPE_CHECKING:
-    from . import _task_interface as native
+    from simpler import _task_interface as native
 
 __all__ = ["CallConfig", "Callable", "ChipWorker", "DeviceMemory", "RuntimeEnv"]
 
+#: Rings of a runtime: tasks are in the ring of their scope's depth.
 RINGS = 4
-"""Rings of a runtime: tasks are in the ring of their scope's depth."""
 
 _Sizes = int | Iterable[int]
 
@@ -203,20 +204,19 @@ class ChipWorker:
 
         Raises :class:`~simpler.InitError` with the runtime's text; nothing is left then, and it may be called again.
         """
-        from . import _task_interface as native
-        from ._seed import seed_log
-
+        from simpler._extension import native
         if self._is_closed:
             raise ClosedError("worker: closed")
         if self._native is not None:
             raise WorkerError("worker: it is initialized already")
+        _log.seed()
         plan = _Plan(
             level=2,
             chips=1,
             subs=0,
             chip=self._chip_plan,
             init_limit=1.0,
-            log_threshold=seed_log(defer_writer=False),
+            log_threshold=_log.current_threshold(),
             log_directory=None if self._log_dir is None else os.fspath(self._log_dir),
             staging=native._SharedBuffer(1),
             callables=[callable._image for callable in self._callables],
@@ -266,7 +266,7 @@ class ChipWorker:
 
     def copy_to(self, target: DeviceMemory, source: Any, *, offset: int = 0) -> None:
         """Copies an array to the chip's memory, from ``offset`` (bytes) on."""
-        from . import _task_interface as native
+        from simpler._extension import native
 
         target._require(self)
         array = native._Tensor(source, "in", raw=True)
@@ -275,7 +275,7 @@ class ChipWorker:
 
     def copy_from(self, target: Any, source: DeviceMemory, *, offset: int = 0) -> None:
         """Copies the chip's memory, from ``offset`` (bytes) on, to an array."""
-        from . import _task_interface as native
+        from simpler._extension import native
 
         source._require(self)
         array = native._Tensor(target, "out", raw=True)

@@ -34,13 +34,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .errors import ArgumentError
+from simpler.errors import ArgumentError
 
 if TYPE_CHECKING:
     import numpy
     import numpy.typing
 
-    from . import _task_interface as native
+    from simpler import _task_interface as native
 
 __all__ = ["Argument", "DeviceMemory", "In", "InOut", "NoDep", "Out", "RunArgs", "shared_array"]
 
@@ -121,9 +121,9 @@ class RunArgs:
     chip: int | None = None
 
 
-_shared: weakref.WeakSet[native._SharedBuffer] = weakref.WeakSet()
-"""Every buffer of this process that still lives: what a worker that is started now shares with its children."""
+#: Every buffer of this process that still lives: what a worker that is started now shares with its children.
 # FORK: a child's copy lists what it has inherited; a worker that it starts shares that on.
+_shared: weakref.WeakSet[native._SharedBuffer] = weakref.WeakSet()
 
 
 def shared_array(
@@ -138,14 +138,14 @@ def shared_array(
     """
     import numpy
 
-    from . import _task_interface as native
+    from simpler._extension import native
 
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     element = numpy.dtype(dtype)
     count = math.prod(extents)
     buffer = native._SharedBuffer(max(1, count * element.itemsize))
     _shared.add(buffer)
-    return numpy.frombuffer(buffer, dtype=element, count=count).reshape(extents)
+    return numpy.frombuffer(memoryview(buffer), dtype=element, count=count).reshape(extents)
 
 
 def shared_buffers() -> list[native._SharedBuffer]:
@@ -181,7 +181,7 @@ def arguments(
 
 
 def _tensor(arg: Any, use: type[Argument] | None, owner: object, into: RunArgs) -> native._Tensor:
-    from . import _task_interface as native
+    from simpler._extension import native
 
     if isinstance(arg, Argument):
         if use is not None and use is not type(arg):

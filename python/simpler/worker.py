@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import logging
 import os
 import sys
 import threading
@@ -47,28 +46,26 @@ from collections.abc import Callable as Function
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import _child
-from .callable import Callable, PythonCallable, name_of
-from .errors import ArgumentError, ClosedError, SimplerError, WorkerError
-from .task_interface import CallConfig, ChipWorker, _ChipPlan, _Plan, require_inside
-from .tensor import DeviceMemory, RunArgs, arguments, shared_array, shared_buffers
+from simpler import _child, _log
+from simpler.callable import Callable, PythonCallable, name_of
+from simpler.errors import ArgumentError, ClosedError, SimplerError, WorkerError
+from simpler.task_interface import CallConfig, ChipWorker, _ChipPlan, _Plan, require_inside
+from simpler.tensor import DeviceMemory, RunArgs, arguments, shared_array, shared_buffers
 
 if TYPE_CHECKING:
     import numpy.typing
 
-    from . import _task_interface as native
+    from simpler import _task_interface as native
 
 __all__ = ["DistributedWorker", "Ticket", "Worker"]
 
+#: Staging memory of a worker, in bytes: reserved at ``init``, used as far as arrays are staged.
 STAGING_BYTES = 64 << 20
-"""Staging memory of a worker: reserved at ``init``, used as far as arrays are staged."""
+#: Seconds that each child may take to be ready: real devices load firmware.
 INIT_LIMIT = 300.0
-"""Seconds that each child may take to be ready: real devices load firmware."""
 
-_logger = logging.getLogger("simpler")
-
-_open_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 # FORK: a child's copies are closed by nobody: each knows whose it is.
+_open_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
 class Ticket:
@@ -80,10 +77,10 @@ class Ticket:
         self._worker = worker
         self._is_over = worker is None
         self._error: BaseException | None = None
+        #: Its number, ``inv`` of the parent's spans about it; 0 at level 2.
         self.run_id = run_id
-        """Its number, ``inv`` of the parent's spans about it; 0 at level 2."""
+        #: Who runs it: ``chip 0``.
         self.child = child
-        """Who runs it: ``chip 0``."""
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits for the run, and brings back what it has written to arrays that were staged.
@@ -275,12 +272,10 @@ class Worker:
         self._chip = chip
 
     def _init_children(self) -> None:
-        from . import _task_interface as native
-        from ._seed import seed_log
-
+        from simpler._extension import native
         _refuse_python_threads()
-        threshold = seed_log(defer_writer=True)
-        plan = self._plan(threshold, shared_buffers())
+        _log.seed(defer_writer=True)
+        plan = self._plan(_log.current_threshold(), shared_buffers())
         # A child has a copy of what is in the buffers, and would print it once more.
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
@@ -292,7 +287,7 @@ class Worker:
             self._native = native._start_worker(plan)
 
     def _plan(self, threshold: int, shared: list[native._SharedBuffer]) -> _Plan:
-        from . import _task_interface as native
+        from simpler._extension import native
 
         python = self._python.values()
         return _Plan(
@@ -358,7 +353,7 @@ class Worker:
             if error is None:
                 raise
             # What has gone wrong before is what the caller is to see.
-            _logger.warning("%s", failure)
+            _log.get_logger().warning("%s", failure)
         return False
 
     def __del__(self) -> None:
@@ -368,7 +363,7 @@ class Worker:
         try:
             self.close()
         except SimplerError as failure:
-            _logger.warning("%s", failure)
+            _log.get_logger().warning("%s", failure)
 
     # What it runs.
 
@@ -500,7 +495,7 @@ class Worker:
 
         An array in shared memory goes at once, any other one in parts by way of the staging memory.
         """
-        from . import _task_interface as native
+        from simpler._extension import native
 
         target._require(self)
         array = native._Tensor(source, "in", raw=True)
@@ -512,7 +507,7 @@ class Worker:
 
     def copy_from(self, target: Any, source: DeviceMemory, *, offset: int = 0) -> None:
         """Copies a chip's memory, from ``offset`` (bytes) on, to an array; as :meth:`copy_to`."""
-        from . import _task_interface as native
+        from simpler._extension import native
 
         source._require(self)
         array = native._Tensor(target, "out", raw=True)
@@ -566,8 +561,8 @@ class Worker:
         return f"<Worker of level {self.level}, {self._state}>"
 
 
+#: The serving side's name for a worker of level 3.
 DistributedWorker = Worker
-"""The serving side's name for a worker of level 3."""
 
 _KINDS = {"chip": "chip", "sub": "sub worker", "worker": "worker"}
 
@@ -595,4 +590,4 @@ def _close_at_exit() -> None:
         try:
             worker.close()
         except SimplerError as failure:
-            _logger.warning("%s", failure)
+            _log.get_logger().warning("%s", failure)

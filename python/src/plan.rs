@@ -180,6 +180,7 @@ impl Plan {
         builder.init_limit(seconds("init_limit", self.init_limit)?);
         builder.fork_with(fork_as_python_does);
         builder.permit_other_threads();
+        builder.log_goes_on();
         let asked = Rc::clone(interrupt);
         builder.interrupt_with(move || asked.asked());
         for image in self.images(py) {

@@ -14,7 +14,7 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU64};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use simpler_log_abi::{
@@ -138,6 +138,11 @@ pub fn init(config: &Config<'_>) -> Result<(), Error> {
 /// When the path is too long or the directory cannot be used; nothing is bound then.
 pub fn set_directory(directory: &Path) -> Result<bool, Error> {
     destination::bind(directory)
+}
+
+/// The log's directory, `None` while none is bound. One that is bound stays.
+pub fn directory() -> Option<PathBuf> {
+    destination::directory(state())
 }
 
 /// Starts the writer, unless this process's already runs, and emits the clock anchor. From then on records

@@ -114,8 +114,8 @@ mod owner {
     pub use crate::emit::{enabled, log, set_threshold};
     pub use crate::error::{DrainTimeout, Error, ErrorKind};
     pub use crate::fork::{
-        Config, Counts, WRITER_THREAD_NAME, close, counts, flush, init, prepare_to_fork, set_directory,
-        start_writer,
+        Config, Counts, WRITER_THREAD_NAME, close, counts, directory, flush, init, prepare_to_fork,
+        set_directory, start_writer,
     };
     pub use crate::host_identity::{Host, host};
     pub use crate::identity::{monotonic_ns, pid, tid};

@@ -186,6 +186,7 @@ pub struct WorkerBuilder {
     fork: Box<Fork>,
     other_threads: OtherThreads,
     interrupted: Rc<Interrupted>,
+    log_goes_on: bool,
     init_limit: Duration,
     /// Of a worker below, the process that forked this one.
     parent: Option<Pid>,
@@ -209,6 +210,7 @@ impl WorkerBuilder {
             fork: Box::new(plain_fork),
             other_threads: OtherThreads::default(),
             interrupted: Rc::new(|| false),
+            log_goes_on: false,
             init_limit: INIT_LIMIT,
             parent: None,
         };
@@ -360,6 +362,13 @@ impl WorkerBuilder {
         Ok((Callable(digest), digest))
     }
 
+    /// Says that the process will have other workers after this one: closing it drains the log, and leaves the log's ring
+    /// for the next writer. It goes when the process exits.
+    pub fn log_goes_on(&mut self) -> &mut Self {
+        self.log_goes_on = true;
+        self
+    }
+
     /// Gives a buffer, or memory that another worker shares as well, to all children, and to those of workers below; the
     /// parent keeps the returned view.
     pub fn share(&mut self, memory: impl Into<SharedMemory>) -> SharedMemory {
@@ -487,6 +496,7 @@ impl WorkerBuilder {
             peers: Vec::new(),
             local: None,
             interrupted: Rc::clone(&self.interrupted),
+            log_goes_on: self.log_goes_on,
             next_dispatch_id: 1,
             closed: false,
         }
@@ -819,6 +829,7 @@ pub struct Worker {
     /// At level 2, until it is closed.
     local: Option<Local>,
     interrupted: Rc<Interrupted>,
+    log_goes_on: bool,
     next_dispatch_id: u64,
     closed: bool,
 }
@@ -1172,7 +1183,11 @@ impl Worker {
                 first_error.get_or_insert(WorkerError::Launcher { name, text });
             }
         }
-        host_log::close(LOG_DRAIN_LIMIT);
+        if !self.log_goes_on {
+            host_log::close(LOG_DRAIN_LIMIT);
+        } else if let Err(error) = host_log::prepare_to_fork(LOG_DRAIN_LIMIT) {
+            host_log::log_warn!("{error}");
+        }
         first_error.map_or(Ok(()), Err)
     }
 
