@@ -40,6 +40,7 @@ mod hosts;
 mod intern;
 mod invocation;
 mod overlap;
+mod parallel;
 mod ranks;
 mod rounds;
 mod select;
