@@ -4,13 +4,29 @@
 //! the Python package beside it. Each module here adds its part to the one flat module:
 //!
 //! - `log`: the process's host log, which this module owns;
-//! - `trace`: the spans of Python programs; `text` is how Python's text gets into records.
+//! - `trace`: the spans of Python programs; `text` is how Python's text gets into records;
+//! - `callable`: callables from sources and objects;
+//! - `memory`, `tensor`, `dlpack`: what runs read and write;
+//! - `plan`, `worker`, `chip`: workers of every level, made of a plan; `owner` is who may use one, `interrupt` how a wait
+//!   for one ends early;
+//! - `decoder`: the model example.
 //!
 //! Every function may be called from any thread that holds the GIL. Panics become `PanicException`; none is expected.
 
+mod callable;
+mod chip;
+mod decoder;
+mod dlpack;
+mod error;
+mod interrupt;
 mod log;
+mod memory;
+mod owner;
+mod plan;
+mod tensor;
 mod text;
 mod trace;
+mod worker;
 
 use pyo3::prelude::*;
 
@@ -23,5 +39,12 @@ fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     log::add(module)?;
-    trace::add(module)
+    trace::add(module)?;
+    callable::add(module)?;
+    module.add_class::<memory::SharedBuffer>()?;
+    module.add_class::<memory::TaskMemory>()?;
+    module.add_class::<tensor::Tensor>()?;
+    worker::add(module)?;
+    chip::add(module)?;
+    decoder::add(module)
 }
