@@ -64,7 +64,7 @@ pub use facts::{Facts, NAMES_MAX, SLOTS_MAX};
 pub use host_phases::{BindPhaseLine, HostPass, HostPhase, HostPhaseRecord, HostPhases, PhaseSource};
 pub use hosts::Host;
 pub use invocation::{Invocation, Kind};
-pub use overlap::NotOverlapped;
+pub use overlap::{NotOverlapped, RunIdentity};
 pub use rounds::{Round, Rounds, Trimmed};
 pub use select::{Criterion, NothingLeft, Selected, Selection};
 pub use self_time::{SelfTime, SelfTimes};
