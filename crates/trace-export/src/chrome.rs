@@ -70,7 +70,7 @@ pub fn write_merged(
             })?,
         }
         json.key("displayTimeUnit")?;
-        json.text("ms")?;
+        json.word("ms")?;
         event::clock_anchors(json, trace)?;
         if unaligned.is_empty() {
             return Ok(());
@@ -237,7 +237,7 @@ fn complete<W: Write>(
 ) -> io::Result<()> {
     json.object(|json| {
         json.key("ph")?;
-        json.text("X")?;
+        json.word("X")?;
         json.key("name")?;
         json.text(&trace.name(span).text)?;
         json.key("cat")?;

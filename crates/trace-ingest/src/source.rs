@@ -197,8 +197,10 @@ pub fn read_with(sources: &[Source], options: Options<'_>) -> Result<Reading, Er
         progress.expect(bytes_known);
     }
     let feed = Mutex::new(Feed::new(inputs, options.progress));
-    let merge =
-        Mutex::new(Merge { builder: TraceBuilder::new(), complaints: Complaints::default(), next: 0 });
+    let mut builder = TraceBuilder::new();
+    builder
+        .reserve(usize::try_from(bytes_known / SPAN_BYTES).map_or(SPANS_MAX, |spans| spans.min(SPANS_MAX)));
+    let merge = Mutex::new(Merge { builder, complaints: Complaints::default(), next: 0 });
     let waiting = Mutex::new(BTreeMap::new());
     let keep = options.keep;
     let work = |number, interrupted| work(number, keep, threads.get(), &feed, &merge, &waiting, interrupted);
@@ -218,7 +220,14 @@ pub fn read_with(sources: &[Source], options: Options<'_>) -> Result<Reading, Er
 }
 
 /// Inputs of fewer bytes are read by one thread: a second one would only have to be started.
-const SMALL_BYTES: u64 = 4 * 1024 * 1024;
+const SMALL_BYTES: u64 = 16 * 1024 * 1024;
+
+/// A record is rarely shorter: for so many bytes of a file there is room for a span before they are read. Memory is
+/// taken where spans come.
+const SPAN_BYTES: u64 = 160;
+
+/// No more room than this beforehand, some 600 MB of addresses.
+const SPANS_MAX: usize = 1 << 24;
 
 /// More threads than this would wait for each other.
 const THREADS_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
@@ -254,7 +263,7 @@ fn work(
     interrupted: Option<&dyn Fn() -> bool>,
 ) {
     let mut decoder = Decoder::new(keep);
-    let mut text = Vec::new();
+    let mut text = Text::default();
     let mut spare = Vec::new();
     let mut asked = Instant::now();
     loop {
@@ -269,7 +278,7 @@ fn work(
         let mut block = spare.pop().unwrap_or_default();
         let Some(next) = unpoisoned(feed.lock()).next(&mut text, &mut decoder, &mut block) else { break };
         if next.is_lines {
-            decoder.lines(&mut block, &text);
+            decoder.lines(&mut block, text.as_slice());
         }
         if let Some(offset) = next.unreadable_at {
             block.unreadable(offset);
@@ -357,7 +366,7 @@ impl Feed {
 
     /// The next block: lines in `text`, or, of a line that goes on and on, decoded into `block`. `None` at the end of
     /// all streams, or where one cannot be opened.
-    fn next(&mut self, text: &mut Vec<u8>, decoder: &mut Decoder, block: &mut Block) -> Option<Next> {
+    fn next(&mut self, block_text: &mut Text, decoder: &mut Decoder, block: &mut Block) -> Option<Next> {
         if self.error.is_some() {
             return None;
         }
@@ -367,9 +376,8 @@ impl Feed {
         };
         let start = open.offset;
         block.begin(start);
-        text.clear();
-        text.append(&mut open.held);
-        open.fill(text);
+        open.fill(block_text);
+        let text = block_text.as_slice();
         let end = start + text.len() as u64;
         let lines = match open.ended {
             Some(_) => text.len(),
@@ -388,7 +396,7 @@ impl Feed {
             }
         } else if is_lines {
             open.held.extend_from_slice(&text[lines..]);
-            text.truncate(lines);
+            block_text.len = lines;
         } else if !text.is_empty() {
             let mut scanner = Scanner::new();
             decoder.part(block, &mut scanner, text);
@@ -434,17 +442,45 @@ impl Feed {
 }
 
 impl Open {
-    /// Appends the stream's next bytes, unless it has ended.
-    fn fill(&mut self, text: &mut Vec<u8>) {
-        if self.ended.is_some() {
-            return;
+    /// Puts into `text` what was held and the stream's next bytes, unless it has ended.
+    fn fill(&mut self, text: &mut Text) {
+        text.len = 0;
+        text.room(self.held.len()).copy_from_slice(&self.held);
+        text.len = self.held.len();
+        self.held.clear();
+        let mut wanted = if self.ended.is_some() { 0 } else { BLOCK_BYTES };
+        while wanted > 0 {
+            match self.stream.read(text.room(wanted)) {
+                Ok(0) => (self.ended, wanted) = (Some(Ended::Whole), 0),
+                Ok(read) => (text.len, wanted) = (text.len + read, wanted - read),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => (self.ended, wanted) = (Some(Ended::Unreadable), 0),
+            }
         }
-        text.reserve(BLOCK_BYTES);
-        match self.stream.by_ref().take(BLOCK_BYTES as u64).read_to_end(text) {
-            Ok(read) if read < BLOCK_BYTES => self.ended = Some(Ended::Whole),
-            Ok(_) => {}
-            Err(_) => self.ended = Some(Ended::Unreadable),
+    }
+}
+
+/// Bytes that blocks are read into, one after the other. What is written once stays, so that no later block is
+/// zeroed before it is read, and each is one system call.
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    /// How many of them are this block's.
+    len: usize,
+}
+
+impl Text {
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Room for so many more bytes.
+    fn room(&mut self, more: usize) -> &mut [u8] {
+        let end = self.len + more;
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
         }
+        &mut self.bytes[self.len..end]
     }
 }
 

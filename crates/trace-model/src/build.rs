@@ -332,6 +332,11 @@ impl TraceBuilder {
         self.device_anchors.push((life, record));
     }
 
+    /// Makes room for so many spans more, as far as there is memory for them.
+    pub fn reserve(&mut self, spans: usize) {
+        self.groups.reserve(spans);
+    }
+
     /// Takes a drop report. Reports are cumulative, so the largest of a life counts.
     pub fn drop_report(&mut self, record: &DropReport) {
         let drops = Drops { total: record.total, by_reason: record.by_reason };

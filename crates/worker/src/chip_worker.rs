@@ -11,7 +11,6 @@ use std::time::Duration;
 use simpler_platform::{DeviceAddr, Platform};
 use simpler_runtime::{CallableId, ChipRuntime, Launched, Prepared, RunIdentity, RuntimeConfig};
 
-use crate::endpoint::run_one_by_one;
 use crate::{CallableImage, Endpoint, RunArgs, RunError, Task, Tasks};
 
 /// A chip that runs callables in this process, driven through [`Endpoint`]. Dropping it ends its threads.
@@ -75,10 +74,6 @@ impl Endpoint for ChipWorker {
     }
 
     unsafe fn run_all(&mut self, tasks: &mut dyn Tasks) {
-        if self.pipeline_depth() == 1 {
-            // SAFETY: the caller's obligation.
-            return unsafe { run_one_by_one(self, tasks) };
-        }
         let mut pipeline = Pipeline { worker: self, tasks, prepared: None, launched: None };
         // SAFETY: the caller's obligation.
         while unsafe { pipeline.advance() } {}
@@ -130,7 +125,8 @@ impl Endpoint for ChipWorker {
     }
 }
 
-/// Up to two runs: one on the device, one that is bound meanwhile.
+/// Up to two runs: one on the device, and where the runtime has a second slot, one that is bound meanwhile. Both say in
+/// their roots who they are.
 struct Pipeline<'r> {
     worker: &'r ChipWorker,
     tasks: &'r mut dyn Tasks,
@@ -144,7 +140,9 @@ impl Pipeline<'_> {
     /// # Safety
     /// As for [`Endpoint::run_all`].
     unsafe fn advance(&mut self) -> bool {
+        let overlaps = self.worker.pipeline_depth() > 1;
         if self.prepared.is_none()
+            && (overlaps || self.launched.is_none())
             && let Some(task) = self.tasks.next()
         {
             // SAFETY: the caller's obligation.
@@ -153,8 +151,8 @@ impl Pipeline<'_> {
         let Some((slot, mut run)) = self.launched.take() else {
             return self.launch_next();
         };
-        // With another one bound there is nothing else to do meanwhile.
-        if self.prepared.is_none() && !run.wait_for(LOOK_INTERVAL) {
+        // With another one bound, or without the slot for one, there is nothing else to do meanwhile.
+        if overlaps && self.prepared.is_none() && !run.wait_for(LOOK_INTERVAL) {
             self.launched = Some((slot, run));
             return true;
         }
