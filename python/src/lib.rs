@@ -14,14 +14,16 @@ mod trace;
 
 use pyo3::prelude::*;
 
-/// The version of what the Python package and this module say to each other; a package that finds another one here
-/// says that the extension is stale.
-const INTERFACE: u32 = 1;
+/// The checksum of the stub that this module was built beside: what it is to the Python package. A package with another
+/// stub says that the extension is stale.
+const INTERFACE: &str = env!("SIMPLER_INTERFACE");
 
 #[pymodule]
 fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     log::add(module)?;
-    trace::add(module)
+    trace::add(module)?;
+    // Who imports from here names what it imports.
+    module.delattr("__all__")
 }
