@@ -30,9 +30,9 @@ mod worker;
 
 use pyo3::prelude::*;
 
-/// The version of what the Python package and this module say to each other; a package that finds another one here
-/// says that the extension is stale.
-const INTERFACE: u32 = 1;
+/// The checksum of the stub that this module was built beside: what it is to the Python package. A package with another
+/// stub says that the extension is stale.
+const INTERFACE: &str = env!("SIMPLER_INTERFACE");
 
 #[pymodule]
 fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -46,5 +46,7 @@ fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tensor::Tensor>()?;
     worker::add(module)?;
     chip::add(module)?;
-    decoder::add(module)
+    decoder::add(module)?;
+    // Who imports from here names what it imports.
+    module.delattr("__all__")
 }
