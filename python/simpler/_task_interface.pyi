@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import Any, Literal, final
+from types import TracebackType
+from typing import Any, Literal, Self, final
 
 from simpler.task_interface import CallConfig, _Plan
 
@@ -33,6 +34,14 @@ def _emit_host_span(
     attributes: str | None = "",
 ) -> None: ...
 def _monotonic_now_ns() -> int: ...
+def _host_spans_active() -> bool: ...
+
+class _HostSpan:
+    def __new__(cls, name: str, attributes: dict[str, object]) -> Self: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
+    ) -> None: ...
 
 # -- reader --
 

@@ -3,7 +3,8 @@
 //! The extension is thin: it converts, and releases the GIL where a call waits. Behaviour is in the crates, policy in
 //! the Python package beside it. Each module here adds its part to the one flat module:
 //!
-//! - `log`: the process's host log, which this module owns, and its spans;
+//! - `log`: the process's host log, which this module owns;
+//! - `trace`: the spans of Python programs; `text` is how Python's text gets into records;
 //! - `callable`: callables from sources and objects;
 //! - `memory`, `tensor`, `dlpack`: what runs read and write;
 //! - `plan`, `worker`, `chip`: workers of every level, made of a plan; `owner` is who may use one, `interrupt` how a wait
@@ -23,6 +24,8 @@ mod memory;
 mod owner;
 mod plan;
 mod tensor;
+mod text;
+mod trace;
 mod worker;
 
 use pyo3::prelude::*;
@@ -36,6 +39,7 @@ fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     log::add(module)?;
+    trace::add(module)?;
     callable::add(module)?;
     module.add_class::<memory::SharedBuffer>()?;
     module.add_class::<memory::TaskMemory>()?;

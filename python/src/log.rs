@@ -1,21 +1,17 @@
 //! The host log of this process, which this module owns: seeding, draining, counting, and records made by hand.
 //!
-//! A call that may wait for the destination lets other Python threads run: draining always, emitting only while there
-//! is no writer, since handing over the GIL costs more than a queued record does.
-//!
-//! Text from Python is any sequence of code points. What is no text in UTF-8, a lone surrogate, becomes U+FFFD: a log
-//! call does not fail.
+//! A call that may wait lets other Python threads run meanwhile.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PySequence, PyString};
+use pyo3::types::{PyDict, PyString};
 use simpler_host_log::{self as host_log, Config, DropReason, ErrorKind, Level, SpanEvent, Threshold};
-use simpler_record_format::RECORD_BYTES;
+
+use crate::text::{RecordText, emitting};
 
 /// Adds this part to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -150,9 +146,8 @@ fn _emit_host_log(
 ) -> PyResult<()> {
     let level = Level::round_record(level.clamp(i32::MIN.into(), i32::MAX.into()) as i32);
     if host_log::enabled(level) {
-        let (func, body) = (start_of(func)?, start_of(msg)?);
-        let (func, body) = (func.to_string_lossy(), body.to_string_lossy());
-        emitting(py, || host_log::log(level, &func, None, format_args!("{body}")));
+        let (func, body) = (RecordText::of(func)?, RecordText::of(msg)?);
+        emitting(py, || host_log::log(level, &func, None, format_args!("{}", &*body)));
     }
     Ok(())
 }
@@ -175,9 +170,8 @@ fn _emit_host_span(
     attributes: Option<&Bound<'_, PyString>>,
 ) -> PyResult<()> {
     if host_log::span_enabled() {
-        let (name, attributes) = (start_of(name)?, attributes.map(start_of).transpose()?);
-        let (name, attributes) =
-            (name.to_string_lossy(), attributes.as_ref().map(|text| text.to_string_lossy()));
+        let name = RecordText::of(name)?;
+        let attributes = attributes.map(RecordText::of).transpose()?;
         let event = SpanEvent {
             name: &name,
             inv: invocation_id,
@@ -196,27 +190,6 @@ fn _emit_host_span(
 #[pyfunction]
 fn _monotonic_now_ns() -> i64 {
     host_log::monotonic_ns()
-}
-
-/// What of a text can be in a record: so much that whoever encodes it sees that something was cut. A text of any length
-/// costs no more than that.
-fn start_of<'py>(text: &Bound<'py, PyString>) -> PyResult<Bound<'py, PyString>> {
-    // A code point takes at least one byte.
-    if text.len()? <= RECORD_BYTES {
-        return Ok(text.clone());
-    }
-    Ok(text.cast::<PySequence>()?.get_slice(0, RECORD_BYTES)?.cast_into()?)
-}
-
-/// Runs `emit`, which writes to the destination by itself where no writer of this process runs; then other Python
-/// threads run meanwhile, among them perhaps the one that reads what is written.
-fn emitting(py: Python<'_>, emit: impl FnOnce() + Send) {
-    // Only a hint for the GIL, so Relaxed will do.
-    if host_log::state().sink_owner_pid.load(Ordering::Relaxed) == host_log::pid() {
-        emit();
-    } else {
-        py.detach(emit);
-    }
 }
 
 fn milliseconds(ms: i64) -> Duration {

@@ -10,12 +10,23 @@ use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::BorrowedFd;
 
-/// The two streams of a command.
+/// The two streams of a command, and what its caller and it say to each other besides.
 pub struct Console<'a> {
     /// The answer.
     pub out: Stream<'a>,
     /// What is to be said beside it.
     pub err: Stream<'a>,
+    /// Asked now and then while a log is read, by the calling thread: whether nobody waits for the answer any more.
+    pub interrupted: Option<&'a dyn Fn() -> bool>,
+    /// The sentence with which a command that reads logs has refused to answer.
+    pub refusal: Option<String>,
+}
+
+impl<'a> Console<'a> {
+    /// These streams, for somebody who waits.
+    pub fn new(out: Stream<'a>, err: Stream<'a>) -> Console<'a> {
+        Console { out, err, interrupted: None, refusal: None }
+    }
 }
 
 /// Something to print on.

@@ -188,7 +188,7 @@ impl<'c, 'a> Screen<'c, 'a> {
     }
 
     fn print(&mut self, remarks: &[String]) -> io::Result<()> {
-        let Console { out, err } = &mut *self.console;
+        let Console { out, err, .. } = &mut *self.console;
         if self.redrawn {
             out.write_all(CLEAR)?;
             out.flush()?;

@@ -37,7 +37,9 @@ impl Logs {
 
 /// Reads all of them as one log, with what the answer needs of their attributes. The error is a sentence.
 pub(crate) fn read(logs: &[PathBuf], keep: Keep, console: &Console<'_>) -> Result<Reading, String> {
-    let read = |progress| read_with(&sources(logs), Options { keep, progress, ..Options::default() });
+    let interrupted = console.interrupted;
+    let read =
+        |progress| read_with(&sources(logs), Options { keep, progress, interrupted, ..Options::default() });
     with_bar(console.err.terminal(), read).map_err(|error| error.to_string())
 }
 
@@ -55,6 +57,7 @@ pub(crate) fn refuse(console: &mut Console<'_>, json: bool, sentence: &str) -> a
         }
     }
     console.err.say(sentence);
+    console.refusal = Some(sentence.to_owned());
     Ok(Exit::Unusable)
 }
 

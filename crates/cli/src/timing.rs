@@ -142,7 +142,7 @@ impl Timing {
         let mut overlapped_pairs = None;
         if self.assert_native_overlap {
             match reading.trace.native_overlap(self.require_hidden_prepare) {
-                Ok(pairs) => overlapped_pairs = Some(pairs),
+                Ok(pairs) => overlapped_pairs = Some(pairs.len()),
                 Err(why) => {
                     return refuse(console, self.json, &format!("native overlap assertion failed: {why}"));
                 }
