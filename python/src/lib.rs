@@ -3,11 +3,18 @@
 //! The extension is thin: it converts, and releases the GIL where a call waits. Behaviour is in the crates, policy in
 //! the Python package beside it. Each module here adds its part to the one flat module:
 //!
-//! - `log`: the process's host log, which this module owns, and its spans.
+//! - `log`: the process's host log, which this module owns, and its spans;
+//! - `spans`, `invocations`: what `simpler_setup.tools.strace_timing` gives of a log; `lines` is how it comes in;
+//! - `frames`: a log as a table;
+//! - `console`: the command line.
 //!
 //! Every function may be called from any thread that holds the GIL. Panics become `PanicException`; none is expected.
 
+mod console;
+mod invocations;
+mod lines;
 mod log;
+mod spans;
 
 use pyo3::prelude::*;
 
@@ -19,5 +26,8 @@ const INTERFACE: u32 = 1;
 fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("INTERFACE", INTERFACE)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    log::add(module)
+    log::add(module)?;
+    spans::add(module)?;
+    invocations::add(module)?;
+    console::add(module)
 }
