@@ -11,6 +11,7 @@
 //!   for one ends early;
 //! - `decoder`: the model example;
 //! - `spans`, `invocations`: what `simpler_setup.tools.strace_timing` gives of a log; `lines` is how it comes in;
+//! - `frames`: a log as a table that data frames take;
 //! - `console`: the command line.
 //!
 //! Every function may be called from any thread that holds the GIL. Panics become `PanicException`; none is expected.
@@ -21,6 +22,7 @@ mod console;
 mod decoder;
 mod dlpack;
 mod error;
+mod frames;
 mod interrupt;
 mod invocations;
 mod lines;
@@ -55,6 +57,7 @@ fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
     decoder::add(module)?;
     spans::add(module)?;
     invocations::add(module)?;
+    frames::add(module)?;
     console::add(module)?;
     // Who imports from here names what it imports.
     module.delattr("__all__")
