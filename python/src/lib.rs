@@ -4,13 +4,35 @@
 //! the Python package beside it. Each module here adds its part to the one flat module:
 //!
 //! - `log`: the process's host log, which this module owns;
-//! - `trace`: the spans of Python programs; `text` is how Python's text gets into records.
+//! - `trace`: the spans of Python programs; `text` is how Python's text gets into records;
+//! - `callable`: callables from sources and objects;
+//! - `memory`, `tensor`, `dlpack`: what runs read and write;
+//! - `plan`, `worker`, `chip`: workers of every level, made of a plan; `owner` is who may use one, `interrupt` how a wait
+//!   for one ends early;
+//! - `decoder`: the model example;
+//! - `spans`, `invocations`: what `simpler_setup.tools.strace_timing` gives of a log; `lines` is how it comes in;
+//! - `console`: the command line.
 //!
 //! Every function may be called from any thread that holds the GIL. Panics become `PanicException`; none is expected.
 
+mod callable;
+mod chip;
+mod console;
+mod decoder;
+mod dlpack;
+mod error;
+mod interrupt;
+mod invocations;
+mod lines;
 mod log;
+mod memory;
+mod owner;
+mod plan;
+mod spans;
+mod tensor;
 mod text;
 mod trace;
+mod worker;
 
 use pyo3::prelude::*;
 
@@ -24,6 +46,16 @@ fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     log::add(module)?;
     trace::add(module)?;
+    callable::add(module)?;
+    module.add_class::<memory::SharedBuffer>()?;
+    module.add_class::<memory::TaskMemory>()?;
+    module.add_class::<tensor::Tensor>()?;
+    worker::add(module)?;
+    chip::add(module)?;
+    decoder::add(module)?;
+    spans::add(module)?;
+    invocations::add(module)?;
+    console::add(module)?;
     // Who imports from here names what it imports.
     module.delattr("__all__")
 }

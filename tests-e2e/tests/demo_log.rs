@@ -8,12 +8,13 @@ use simpler_tests_e2e::{Demo, ProcessLog, Span, process_logs};
 
 const TOKENS: usize = 9;
 /// The stages that every invocation has, behind the root's name.
-const ALWAYS: [&str; 8] = [
+const ALWAYS: [&str; 9] = [
     "",
     ".bind",
     ".bind.args",
     ".bind.prebuilt",
     ".runner_run",
+    ".claim_release",
     ".validate",
     ".runner_run.device_wall",
     ".runner_run.device_wall.graph_build",
@@ -201,6 +202,23 @@ fn nothing_is_lost_and_the_binary_counts_as_we_do() {
         assert_eq!(log.text.matches("[CLOCK_ANCHOR]").count(), 1, "one anchor a process");
         assert_eq!(log.text.matches("[HOST_IDENTITY]").count(), 1, "one identity of the host a process");
         assert!(log.spans.iter().all(|span| span.number("pid") == log.pid), "each process has its own file");
+    }
+}
+
+#[test]
+fn every_run_is_joined_to_the_dispatch_that_it_came_of() {
+    let (demo, _) = demo();
+    let mut timing = simpler_tests_e2e::simpler();
+    let output = timing.arg("timing").arg(demo.log()).args(["--dispatches", "--json"]).output().unwrap();
+    let facts: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let dispatches = &facts["dispatches"];
+    assert_eq!(dispatches["joined"], 2 * TOKENS, "{dispatches}");
+    for left in ["unmatched_dispatches", "unmatched_roots", "ambiguous_dispatches", "ambiguous_roots"] {
+        assert_eq!(dispatches[left], 0, "{left}: {dispatches}");
+    }
+    for worker in dispatches["workers"].as_array().unwrap() {
+        assert_eq!(worker["hand_over_n"], TOKENS, "{worker}");
+        assert_eq!(worker["return_n"], TOKENS, "{worker}");
     }
 }
 

@@ -1,4 +1,5 @@
-//! Benchmarks: each is a binary of the crate `benches`, built in release and run alone; `timing` runs `simpler` itself.
+//! Benchmarks: each is a binary of the crate `benches`, built in release and run alone; `timing` runs `simpler` itself,
+//! `python` the installed package.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,12 +7,14 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::{bench_timing, cargo, ensure_c_compiler, ensure_debian, fetch_model, run, target_dir};
+use crate::{bench_timing, cargo, ensure_c_compiler, ensure_debian, fetch_model, python, run, target_dir};
 
 /// Runs one benchmark.
 pub(crate) fn bench(name: &str, json: bool) -> Result<()> {
-    if name == "timing" {
-        return bench_timing::bench(json);
+    match name {
+        "timing" => return bench_timing::bench(json),
+        "python" => return python::bench(json),
+        _ => {}
     }
     let mut command = cargo();
     command.args(["run", "--quiet", "--release", "--package", "simpler-benches", "--bin"]);
@@ -31,7 +34,9 @@ pub(crate) fn bench(name: &str, json: bool) -> Result<()> {
             ensure_c_compiler()?;
             command.arg("bench-dispatch");
         }
-        other => bail!("there is no benchmark {other}; there are log, decode, observer, dispatch and timing"),
+        other => bail!(
+            "there is no benchmark {other}; there are log, decode, observer, dispatch, timing and python"
+        ),
     }
     if json {
         command.args(["--", "--json"]);

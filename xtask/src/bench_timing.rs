@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::{gen_log, steps, target_dir};
 
 /// Runs of each command.
-const RUNS: usize = 3;
+const RUNS: usize = 7;
 
 /// The sizes of the logs in millions of bytes. The table's cost by the byte should be the same on all.
 const SIZES_MB: [u64; 3] = [10, 100, 1_000];

@@ -9,6 +9,7 @@ mod fetch_model;
 mod gates;
 mod gen_log;
 mod picture;
+mod python;
 mod steps;
 mod tidy;
 
@@ -45,7 +46,7 @@ enum Task {
     },
     /// Run a benchmark; with --json the last line of stdout is one object.
     Bench {
-        /// `log`, `decode`, `observer`, `dispatch` or `timing`.
+        /// `log`, `decode`, `observer`, `dispatch`, `timing` or `python`.
         name: String,
         /// Print one JSON object as the last line.
         #[arg(long)]

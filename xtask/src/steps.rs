@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::{answers, cargo, ensure_c_compiler, ensure_debian, fetch_model, gates, run, tidy};
+use crate::{answers, cargo, ensure_c_compiler, ensure_debian, fetch_model, gates, python, run, tidy};
 
 /// Seconds that each fuzz target gets in the short form, and how many times that in the long one.
 const FUZZ_SECONDS: u64 = 60;
@@ -84,6 +84,7 @@ fn all(long: bool) -> Vec<Step> {
         step("sanitizers", gates::sanitize),
         step("fuzz", move || gates::fuzz(if long { LONG_FUZZ_FACTOR * FUZZ_SECONDS } else { FUZZ_SECONDS })),
         step("whole", whole_programs),
+        step("python", || run(with_model(&mut python::tests()?)?)),
     ]
 }
 

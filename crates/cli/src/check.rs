@@ -1,11 +1,10 @@
 //! `simpler check`: whether a log is whole, and what it holds.
 
 use crate::log::{Logs, complain, refuse};
-use crate::{NO, UNUSABLE, say};
+use crate::{Console, Exit};
 use simpler_trace_export::{json, text};
 use simpler_trace_ingest::Keep;
 use std::io::{self, BufWriter, Write};
-use std::process::ExitCode;
 
 /// Prints whether a log is whole, and what it holds
 ///
@@ -23,15 +22,15 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        let reading = match self.logs.read(Keep::All) {
+    pub(crate) fn run(&self, console: &mut Console<'_>) -> anyhow::Result<Exit> {
+        let reading = match self.logs.read(Keep::All, console) {
             Ok(reading) => reading,
-            Err(sentence) => return refuse(self.json, &sentence),
+            Err(sentence) => return refuse(console, self.json, &sentence),
         };
-        complain(&reading);
+        complain(&reading, &mut console.err);
         let facts = reading.trace.facts();
         let unusable = self.logs.unusable(&reading);
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(&mut console.out);
         let print = |out: &mut BufWriter<_>| {
             if self.json {
                 json::check(out, &reading, &facts, unusable.as_deref())?;
@@ -46,9 +45,9 @@ impl Check {
             _ => {}
         }
         if let Some(sentence) = unusable {
-            say(sentence);
-            return Ok(UNUSABLE.into());
+            console.err.say(sentence);
+            return Ok(Exit::Unusable);
         }
-        Ok(if self.strict && facts.lossy { NO.into() } else { ExitCode::SUCCESS })
+        Ok(if self.strict && facts.lossy { Exit::No } else { Exit::Fine })
     }
 }

@@ -7,7 +7,6 @@
 use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
@@ -23,8 +22,8 @@ use simpler_trace_model::{Callable as TimedCallable, HostPhases};
 use simpler_worker::{CHIPS_MAX, Callable, LogSetup, SharedBuffer, SharedMemory, Worker};
 
 use crate::log::complain;
-use crate::say;
 use crate::timing::{read_chip_records, write_file};
+use crate::{Console, Exit};
 
 /// Marks a folder that a demo made and the next one may replace.
 const MARKER: &str = ".simpler-demo";
@@ -124,7 +123,7 @@ impl Runtime {
 }
 
 impl Demo {
-    pub(crate) fn run(&self) -> Result<ExitCode> {
+    pub(crate) fn run(&self, console: &mut Console<'_>) -> Result<Exit> {
         ensure!(self.tokens >= 1, "--tokens must be at least 1");
         ensure!((1..=CHIPS_MAX).contains(&self.chips), "--chips must be 1 to {CHIPS_MAX}");
         let model = self.load_model()?;
@@ -134,7 +133,7 @@ impl Demo {
         let log_dir = self.make_out()?.join("log");
 
         let sequences = self.generate(&model, &session, &prompts, &compiled, &log_dir)?;
-        self.explain(&model, &sequences, &compiled, &log_dir)
+        self.explain(&model, &sequences, &compiled, &log_dir, console)
     }
 
     fn load_model(&self) -> Result<Model> {
@@ -271,16 +270,17 @@ impl Demo {
         sequences: &[Vec<u32>],
         compiled: &[CallableObjects],
         log_dir: &Path,
-    ) -> Result<ExitCode> {
+        console: &mut Console<'_>,
+    ) -> Result<Exit> {
         let texts: Vec<String> = sequences
             .iter()
             .map(|ids| String::from_utf8_lossy(&model.tokenizer.decode(ids)).into_owned())
             .collect();
         let reading = read(&[Source::path(log_dir)])?;
-        complain(&reading);
+        complain(&reading, &mut console.err);
         let timed = reading.trace.callables();
 
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(&mut console.out);
         for (chip, text) in texts.iter().enumerate() {
             writeln!(out, "chip {chip}: {text}")?;
         }
@@ -291,9 +291,10 @@ impl Demo {
         writeln!(out, "\nWrote {} ({spans} spans) from {}", trace_file.display(), log_dir.display())?;
         if self.swimlane {
             let picture = self.out.join("swimlane.json");
-            let records = read_chip_records(&[self.out.join(SWIMLANE)]).map_err(anyhow::Error::msg)?;
+            let records = read_chip_records(&[self.out.join(SWIMLANE)], &mut console.err)
+                .map_err(anyhow::Error::msg)?;
             for warning in swimlane::warnings(&reading.trace, &records) {
-                say(warning);
+                console.err.say(warning);
             }
             let phases = HostPhases::default();
             let written =
@@ -313,7 +314,7 @@ impl Demo {
             writeln!(out, "{object}")?;
         }
         out.flush()?;
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Fine)
     }
 
     /// The figures of `--json` that come from the log.

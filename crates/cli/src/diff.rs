@@ -2,13 +2,12 @@
 
 use crate::log::{complain, read, refuse, unusable};
 use crate::selection::Runs;
-use crate::{NO, UNUSABLE};
+use crate::{Console, Exit};
 use simpler_trace_export::diff;
 use simpler_trace_ingest::Keep;
 use simpler_trace_model::{StageVerdict, diff as compare};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// Compares what each stage takes with what it took
 ///
@@ -33,36 +32,36 @@ pub(crate) struct Diff {
 }
 
 impl Diff {
-    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(&self, console: &mut Console<'_>) -> anyhow::Result<Exit> {
         let mut readings = Vec::new();
         for logs in [&self.base, &self.against] {
-            let reading = match read(logs, Keep::Durations) {
+            let reading = match read(logs, Keep::Durations, console) {
                 Ok(reading) => reading,
-                Err(sentence) => return refuse(self.json, &sentence),
+                Err(sentence) => return refuse(console, self.json, &sentence),
             };
-            complain(&reading);
+            complain(&reading, &mut console.err);
             if let Some(sentence) = unusable(logs, &reading) {
-                return refuse(self.json, &sentence);
+                return refuse(console, self.json, &sentence);
             }
-            match self.runs.apply(reading) {
+            match self.runs.apply(reading, &mut console.err) {
                 Ok(reading) => readings.push(reading),
-                Err(sentence) => return refuse(self.json, &sentence),
+                Err(sentence) => return refuse(console, self.json, &sentence),
             }
         }
-        let [base, new] = readings.as_slice() else { return Ok(UNUSABLE.into()) };
-        self.runs.say_unknown(&[&base.trace, &new.trace]);
+        let [base, new] = readings.as_slice() else { return Ok(Exit::Unusable) };
+        self.runs.unknown(&[&base.trace, &new.trace]).iter().for_each(|note| console.err.say(note));
         let found = match compare(&base.trace, &new.trace, self.max_regression) {
             Ok(found) => found,
-            Err(why) => return refuse(self.json, &why.to_string()),
+            Err(why) => return refuse(console, self.json, &why.to_string()),
         };
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(&mut console.out);
         let printed = if self.json { diff::json(&mut out, &found) } else { diff::text(&mut out, &found) };
         // A reader that went away does not want the figures; the verdict is the exit code all the same.
         match printed.and_then(|()| out.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
             _ => {}
         }
-        Ok(if found.verdict == StageVerdict::Regression { NO.into() } else { ExitCode::SUCCESS })
+        Ok(if found.verdict == StageVerdict::Regression { Exit::No } else { Exit::Fine })
     }
 }
 

@@ -3,13 +3,11 @@
 //! A signal handler notes that SIGINT or SIGTERM has come, nothing else; it is looked for between two looks at the
 //! log. The second signal has its default effect, so nobody is caught in a program that hangs.
 
-use crate::say;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use crate::Console;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use simpler_trace_export::text;
 use simpler_trace_ingest::{Follower, Reading};
-use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -35,6 +33,18 @@ pub(crate) enum Form {
     Lines,
 }
 
+/// Which view is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// More may come.
+    Meanwhile,
+    /// The log has ended.
+    Last,
+}
+
+/// A view of a reading, and the part of it that was asked for; or why there is none, which may yet change.
+type Shown = io::Result<Result<Reading, String>>;
+
 /// Whether it was asked to end.
 // FORK: nothing here forks.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -44,35 +54,57 @@ extern "C" fn note(_signal: i32) {
     ASKED.store(true, Ordering::Relaxed);
 }
 
-fn listen() -> io::Result<()> {
-    let handler = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESETHAND, SigSet::empty());
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        // SAFETY: the handler is one atomic store.
-        unsafe { sigaction(signal, &handler) }?;
+/// As long as there is one, signals are noted; then they do what they did before.
+struct Listening {
+    before: Vec<(Signal, SigAction)>,
+}
+
+impl Listening {
+    fn begin() -> io::Result<Listening> {
+        // ORDERING: Relaxed as in `note`.
+        ASKED.store(false, Ordering::Relaxed);
+        let handler = SigAction::new(SigHandler::Handler(note), SaFlags::SA_RESETHAND, SigSet::empty());
+        let mut listening = Listening { before: Vec::new() };
+        for signal in [Signal::SIGINT, Signal::SIGTERM] {
+            // SAFETY: the handler is one atomic store.
+            let before = unsafe { sigaction(signal, &handler) }?;
+            listening.before.push((signal, before));
+        }
+        Ok(listening)
     }
-    Ok(())
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        for (signal, before) in &self.before {
+            // SAFETY: this is what the process had for the signal.
+            let _ = unsafe { sigaction(*signal, before) };
+        }
+    }
 }
 
 /// Follows a log and shows it whenever the view has changed, until it ends or a signal comes; or until nobody reads
-/// standard output any more. Returns what was read.
+/// standard output any more. Returns what was read, as far as it was asked for.
 ///
 /// `show` gives a view of a reading that holds a span, and what is to be said on stderr beside it.
 pub(crate) fn follow(
     mut follower: Follower,
     form: Form,
-    show: impl Fn(&mut Vec<u8>, &Reading, &mut Vec<String>) -> io::Result<()>,
-) -> anyhow::Result<Reading> {
-    listen()?;
-    let mut screen = Screen::new(form);
+    console: &mut Console<'_>,
+    show: impl Fn(&mut Vec<u8>, Reading, &mut Vec<String>, When) -> Shown,
+) -> anyhow::Result<Result<Reading, String>> {
+    let _listening = Listening::begin()?;
+    let mut screen = Screen::new(form, console);
     let mut due = Instant::now();
     let mut news = false;
     // ORDERING: Relaxed as in `note`.
-    while !ASKED.load(Ordering::Relaxed) && !follower.is_ended() && !is_reader_gone() {
+    while !ASKED.load(Ordering::Relaxed) && !follower.is_ended() && !screen.console.out.is_reader_gone() {
         news |= follower.poll(&mut |notice| screen.notice(format!("note: {notice}"))) > 0;
         if news && Instant::now() >= due {
             let began = Instant::now();
-            let readable = screen.show(&follower.snapshot(), &show)?;
-            if !readable {
+            // Why there is no view yet is said there.
+            let _ = screen.show(follower.snapshot(), When::Meanwhile, &show)?;
+            if screen.unread {
                 break;
             }
             due = began + REFRESH_PAUSE_MIN.max(began.elapsed() * REFRESH_SHARE);
@@ -81,22 +113,12 @@ pub(crate) fn follow(
         follower.wait();
     }
     follower.poll(&mut |notice| screen.notice(format!("note: {notice}")));
-    let reading = follower.finish();
-    screen.show(&reading, &show)?;
-    Ok(reading)
-}
-
-/// Whether nobody can read what is printed: only a write would tell otherwise, and there may be nothing to write.
-fn is_reader_gone() -> bool {
-    let out = io::stdout();
-    let mut out = [PollFd::new(out.as_fd(), PollFlags::empty())];
-    let gone = PollFlags::POLLERR | PollFlags::POLLHUP | PollFlags::POLLNVAL;
-    poll(&mut out, PollTimeout::ZERO).is_ok()
-        && out[0].revents().is_some_and(|events| events.intersects(gone))
+    Ok(screen.show(follower.finish(), When::Last, &show)?)
 }
 
 /// What somebody sees.
-struct Screen {
+struct Screen<'c, 'a> {
+    console: &'c mut Console<'a>,
     form: Form,
     /// Whether views replace each other.
     redrawn: bool,
@@ -105,56 +127,76 @@ struct Screen {
     shown: Option<Vec<u8>>,
     said: Vec<String>,
     notices: Vec<String>,
+    /// Whether nobody reads any more.
+    unread: bool,
 }
 
-impl Screen {
-    fn new(form: Form) -> Screen {
-        let redrawn = form == Form::Blocks && io::stdout().is_terminal();
-        Screen { form, redrawn, view: Vec::new(), shown: None, said: Vec::new(), notices: Vec::new() }
+impl<'c, 'a> Screen<'c, 'a> {
+    fn new(form: Form, console: &'c mut Console<'a>) -> Screen<'c, 'a> {
+        let redrawn = form == Form::Blocks && console.out.is_terminal();
+        Screen {
+            console,
+            form,
+            redrawn,
+            view: Vec::new(),
+            shown: None,
+            said: Vec::new(),
+            notices: Vec::new(),
+            unread: false,
+        }
     }
 
     fn notice(&mut self, notice: String) {
-        say(&notice);
+        self.console.err.say(&notice);
         if self.notices.len() == NOTICES_KEPT {
             self.notices.remove(0);
         }
         self.notices.push(notice);
     }
 
-    /// Shows a reading, unless nothing has changed. False if nobody reads any more.
+    /// Shows a reading, unless nothing has changed.
     fn show(
         &mut self,
-        reading: &Reading,
-        show: impl Fn(&mut Vec<u8>, &Reading, &mut Vec<String>) -> io::Result<()>,
-    ) -> io::Result<bool> {
+        reading: Reading,
+        when: When,
+        show: impl Fn(&mut Vec<u8>, Reading, &mut Vec<String>, When) -> Shown,
+    ) -> Shown {
         if reading.trace.spans().is_empty() {
-            return Ok(true);
+            return Ok(Ok(reading));
         }
         self.view.clear();
         let mut remarks = Vec::new();
-        show(&mut self.view, reading, &mut remarks)?;
+        let shown = show(&mut self.view, reading, &mut remarks, when)?;
+        if let Err(sentence) = &shown
+            && self.redrawn
+        {
+            // Where it is not drawn over, it is said once, in the end.
+            remarks.push(sentence.clone());
+        }
         if self.shown.as_ref() == Some(&self.view) && self.said == remarks {
-            return Ok(true);
+            return Ok(shown);
         }
         match self.print(&remarks) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(false),
-            printed => printed?,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.unread = true,
+            printed => {
+                printed?;
+                self.said = remarks;
+                self.shown = Some(std::mem::take(&mut self.view));
+            }
         }
-        self.said = remarks;
-        self.shown = Some(std::mem::take(&mut self.view));
-        Ok(true)
+        Ok(shown)
     }
 
-    fn print(&self, remarks: &[String]) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+    fn print(&mut self, remarks: &[String]) -> io::Result<()> {
+        let Console { out, err, .. } = &mut *self.console;
         if self.redrawn {
             out.write_all(CLEAR)?;
             out.flush()?;
-            self.notices.iter().chain(remarks).for_each(say);
+            self.notices.iter().chain(remarks).for_each(|line| err.say(line));
         } else {
-            remarks.iter().filter(|remark| !self.said.contains(remark)).for_each(say);
+            remarks.iter().filter(|remark| !self.said.contains(remark)).for_each(|line| err.say(line));
         }
-        if self.shown.as_ref() == Some(&self.view) && !self.redrawn {
+        if (self.shown.as_ref() == Some(&self.view) || self.view.is_empty()) && !self.redrawn {
             return Ok(());
         }
         let mut block = Vec::with_capacity(self.view.len() + 32);

@@ -1,13 +1,12 @@
 //! The log arguments that the reading commands share, and what is said about a log before any number.
 
 use crate::progress::with_bar;
-use crate::{UNUSABLE, say};
+use crate::{Console, Exit, Stream};
 use simpler_trace_export::json;
 use simpler_trace_ingest::{Follower, Keep, Options, Reading, Source, read_with};
 use simpler_trace_model::warnings;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 /// How many complaints are printed; all are counted.
 const COMPLAINTS_SHOWN: usize = 10;
@@ -21,8 +20,8 @@ pub(crate) struct Logs {
 
 impl Logs {
     /// As [`read`].
-    pub(crate) fn read(&self, keep: Keep) -> Result<Reading, String> {
-        read(&self.logs, keep)
+    pub(crate) fn read(&self, keep: Keep, console: &Console<'_>) -> Result<Reading, String> {
+        read(&self.logs, keep, console)
     }
 
     /// Follows all of them as one log. The error is a sentence.
@@ -37,9 +36,11 @@ impl Logs {
 }
 
 /// Reads all of them as one log, with what the answer needs of their attributes. The error is a sentence.
-pub(crate) fn read(logs: &[PathBuf], keep: Keep) -> Result<Reading, String> {
-    let read = |progress| read_with(&sources(logs), Options { keep, progress, ..Options::default() });
-    with_bar(read).map_err(|error| error.to_string())
+pub(crate) fn read(logs: &[PathBuf], keep: Keep, console: &Console<'_>) -> Result<Reading, String> {
+    let interrupted = console.interrupted;
+    let read =
+        |progress| read_with(&sources(logs), Options { keep, progress, interrupted, ..Options::default() });
+    with_bar(console.err.terminal(), read).map_err(|error| error.to_string())
 }
 
 fn sources(logs: &[PathBuf]) -> Vec<Source> {
@@ -47,16 +48,17 @@ fn sources(logs: &[PathBuf]) -> Vec<Source> {
 }
 
 /// Says that there is no answer, and why. Somebody who does not read it is told by the exit code.
-pub(crate) fn refuse(json: bool, sentence: &str) -> anyhow::Result<ExitCode> {
+pub(crate) fn refuse(console: &mut Console<'_>, json: bool, sentence: &str) -> anyhow::Result<Exit> {
     if json {
-        let mut out = io::stdout().lock();
-        match json::unusable(&mut out, sentence).and_then(|()| out.flush()) {
+        let out = &mut console.out;
+        match json::unusable(out, sentence).and_then(|()| out.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
             _ => {}
         }
     }
-    say(sentence);
-    Ok(UNUSABLE.into())
+    console.err.say(sentence);
+    console.refusal = Some(sentence.to_owned());
+    Ok(Exit::Unusable)
 }
 
 /// Why there is nothing to compute from, as a sentence; `None` if there is something.
@@ -81,9 +83,9 @@ pub(crate) fn unusable(logs: &[PathBuf], reading: &Reading) -> Option<String> {
     })
 }
 
-/// Says on stderr what is wrong with a log.
-pub(crate) fn complain(reading: &Reading) {
-    complaints(reading).iter().for_each(say);
+/// Says what is wrong with a log.
+pub(crate) fn complain(reading: &Reading, err: &mut Stream<'_>) {
+    complaints(reading).iter().for_each(|line| err.say(line));
 }
 
 /// What is wrong with a log, line by line.

@@ -4,7 +4,8 @@
 //! printed. Without a terminal there is neither thread nor counter.
 
 use simpler_trace_ingest::Progress;
-use std::io::{self, IsTerminal, Write};
+use std::fs::File;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -19,15 +20,14 @@ const REDRAW: Duration = Duration::from_millis(100);
 /// The bar's width: with all that stands beside it a line fits on any terminal.
 const CELLS: u64 = 20;
 
-/// Reads, with a bar on stderr if that is a terminal.
-pub(crate) fn with_bar<T>(read: impl FnOnce(Option<Arc<Progress>>) -> T) -> T {
-    if !io::stderr().is_terminal() {
-        return read(None);
-    }
+/// Reads, with a bar on the terminal if there is one.
+pub(crate) fn with_bar<T>(terminal: Option<File>, read: impl FnOnce(Option<Arc<Progress>>) -> T) -> T {
+    let Some(terminal) = terminal else { return read(None) };
     let progress = Arc::new(Progress::default());
     let (ends, end) = channel();
     let drawn = Arc::clone(&progress);
-    let drawer = thread::Builder::new().name("progress".to_owned()).spawn(move || draw(&drawn, &end));
+    let drawer =
+        thread::Builder::new().name("progress".to_owned()).spawn(move || draw(&drawn, &end, terminal));
     let result = read(Some(progress));
     drop(ends);
     if let Ok(drawer) = drawer {
@@ -38,16 +38,16 @@ pub(crate) fn with_bar<T>(read: impl FnOnce(Option<Arc<Progress>>) -> T) -> T {
 }
 
 /// Draws until the other end is dropped. Where nobody can see it, nothing is lost.
-fn draw(progress: &Progress, end: &Receiver<()>) {
+fn draw(progress: &Progress, end: &Receiver<()>, mut terminal: File) {
     let began = Instant::now();
     let mut pause = QUIET;
     while end.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
         pause = REDRAW;
         let line = line(progress.read_bytes(), progress.known_bytes(), began.elapsed());
-        let _ = write!(io::stderr().lock(), "\r{line}\x1b[K");
+        let _ = write!(terminal, "\r{line}\x1b[K");
     }
     if pause == REDRAW {
-        let _ = write!(io::stderr().lock(), "\r\x1b[K");
+        let _ = write!(terminal, "\r\x1b[K");
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use serde_json::json;
 use simpler_host_log::{Recovered, Recovery, recover, recover_stderr};
 
-use crate::{NO, UNUSABLE, say};
+use crate::{Console, Exit};
 
 /// Puts what killed processes had not yet written into their logs
 ///
@@ -32,31 +31,29 @@ pub(crate) struct Recover {
 }
 
 impl Recover {
-    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(&self, console: &mut Console<'_>) -> anyhow::Result<Exit> {
         let mut done = Recovery::default();
         if let Some(directory) = &self.directory {
             match recover(directory) {
                 Ok(recovery) => add(&mut done, recovery),
                 Err(error) => {
-                    say(format_args!("simpler: {}: {error}", directory.display()));
-                    return Ok(UNUSABLE.into());
+                    console.err.say(format_args!("simpler: {}: {error}", directory.display()));
+                    return Ok(Exit::Unusable);
                 }
             }
         }
         if self.stderr {
-            let mut out = BufWriter::new(io::stdout().lock());
+            let mut out = BufWriter::new(&mut console.out);
             add(&mut done, recover_stderr(&mut out)?);
         }
         // Where records are printed the rest goes elsewhere.
-        if self.stderr {
-            self.print(&done, &mut io::stderr().lock())?;
-        } else {
-            self.print(&done, &mut io::stdout().lock())?;
-        }
+        let rest = if self.stderr { &mut console.err } else { &mut console.out };
+        self.print(&done, rest)?;
+        rest.flush()?;
         for refused in &done.refused {
-            say(refused);
+            console.err.say(refused);
         }
-        Ok(if done.refused.is_empty() { ExitCode::SUCCESS } else { NO.into() })
+        Ok(if done.refused.is_empty() { Exit::Fine } else { Exit::No })
     }
 
     fn print(&self, done: &Recovery, out: &mut dyn Write) -> io::Result<()> {

@@ -1,13 +1,12 @@
 //! `simpler stacks`: which spans are open in a process, by thread, and for how long.
 
-use crate::{NO, UNUSABLE, say};
+use crate::{Console, Exit};
 use serde_json::{Value, json};
 use simpler_host_log::open_spans::{
     Found, OPEN_SPANS_MAX, Process, Thread, Whose, folder_of_rings, open_spans,
 };
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Prints the spans that are open just now, by process and thread
 ///
@@ -34,43 +33,43 @@ pub(crate) struct Stacks {
 }
 
 impl Stacks {
-    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(&self, console: &mut Console<'_>) -> anyhow::Result<Exit> {
         let pid = self.whose.to_str().and_then(|text| text.parse::<i32>().ok());
         let whose = match pid {
             Some(pid) if pid > 0 => Whose::Process(pid),
-            Some(_) => return self.say_no(UNUSABLE, "a process's id is greater than 0"),
+            Some(_) => return self.say_no(console, Exit::Unusable, "a process's id is greater than 0"),
             None if self.whose.is_dir() => Whose::Directory(&self.whose),
             None => {
                 let sentence = format!("{} is neither a process's id nor a directory", self.whose.display());
-                return self.say_no(UNUSABLE, &sentence);
+                return self.say_no(console, Exit::Unusable, &sentence);
             }
         };
         let found = match open_spans(whose) {
             Ok(found) => found,
-            Err(error) => return self.say_no(UNUSABLE, &error.to_string()),
+            Err(error) => return self.say_no(console, Exit::Unusable, &error.to_string()),
         };
         for (_, why) in &found.refused {
-            say(why);
+            console.err.say(why);
         }
         if found.processes.is_empty() {
-            return self.say_no(NO, &nothing_found(whose, &self.whose));
+            return self.say_no(console, Exit::No, &nothing_found(whose, &self.whose));
         }
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(&mut console.out);
         if self.json {
             writeln!(out, "{}", as_json(&found))?;
         } else {
             found.processes.iter().try_for_each(|process| print(&mut out, process))?;
         }
         out.flush()?;
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Fine)
     }
 
-    fn say_no(&self, code: u8, sentence: &str) -> anyhow::Result<ExitCode> {
+    fn say_no(&self, console: &mut Console<'_>, exit: Exit, sentence: &str) -> anyhow::Result<Exit> {
         if self.json {
-            writeln!(io::stdout().lock(), "{}", json!({ "error": sentence }))?;
+            writeln!(console.out, "{}", json!({ "error": sentence })).and_then(|()| console.out.flush())?;
         }
-        say(sentence);
-        Ok(code.into())
+        console.err.say(sentence);
+        Ok(exit)
     }
 }
 

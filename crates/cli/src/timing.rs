@@ -1,9 +1,9 @@
 //! `simpler timing`: where each callable's time goes.
 
-use crate::follow::{Form, follow};
+use crate::follow::{Form, When, follow};
 use crate::log::{Logs, complain, complaints, refuse};
-use crate::say;
-use crate::selection::{self, Selection};
+use crate::selection::{self, Asked, Selection};
+use crate::{Console, Exit, Stream};
 use anyhow::Context;
 use simpler_trace_export::chip_records::{self, ChipRecords};
 use simpler_trace_export::host_phase_records::HostPhaseFile;
@@ -14,7 +14,6 @@ use simpler_trace_model::{HostPass, HostPhases, Trace, decode_tie};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 /// Prints where each callable's time goes, stage by stage
 ///
@@ -85,7 +84,7 @@ pub(crate) struct Timing {
     /// time in a pipe, as one object a line with --json. SIGINT and SIGTERM end it, and so does the end of all input if
     /// that is standard input alone; pictures are written then. Packed files are read once. Exits 0, or 2 if there was no
     /// span.
-    #[arg(long, conflicts_with = "assert_native_overlap", conflicts_with_all = selection::OPTIONS)]
+    #[arg(long, conflicts_with = "assert_native_overlap")]
     follow: bool,
     /// Print the figures as one JSON object on one line
     #[arg(long)]
@@ -106,7 +105,7 @@ struct Additions {
 }
 
 impl Timing {
-    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(&self, console: &mut Console<'_>) -> anyhow::Result<Exit> {
         for (option, given) in [
             ("--chip-swimlane-records", &self.chip_swimlane_records),
             ("--host-phase-records", &self.host_phase_records),
@@ -120,65 +119,83 @@ impl Timing {
             self.trace_out.is_some() || self.swimlane.is_some() || self.merge.is_empty(),
             "--merge only adds to a picture, so it needs --trace-out or --swimlane"
         );
+        let asked = match self.selection.ask() {
+            Ok(asked) => asked,
+            Err(sentence) => return refuse(console, self.json, &sentence),
+        };
         if self.follow {
-            return self.follow();
+            return self.follow(&asked, console);
         }
-        let reading = match self.logs.read(self.keep()) {
+        let reading = match self.logs.read(self.keep(), console) {
             Ok(reading) => reading,
-            Err(sentence) => return refuse(self.json, &sentence),
+            Err(sentence) => return refuse(console, self.json, &sentence),
         };
-        complain(&reading);
+        complain(&reading, &mut console.err);
         if let Some(sentence) = self.logs.unusable(&reading) {
-            return refuse(self.json, &sentence);
+            return refuse(console, self.json, &sentence);
         }
-        let reading = match self.selection.apply(reading) {
-            Ok(reading) => reading,
-            Err(sentence) => return refuse(self.json, &sentence),
+        let (reading, notes) = match asked.apply(reading) {
+            Ok(selected) => selected,
+            Err(sentence) => return refuse(console, self.json, &sentence),
         };
+        notes.iter().for_each(|note| console.err.say(note));
         let mut overlapped_pairs = None;
         if self.assert_native_overlap {
             match reading.trace.native_overlap(self.require_hidden_prepare) {
-                Ok(pairs) => overlapped_pairs = Some(pairs),
-                Err(why) => return refuse(self.json, &format!("native overlap assertion failed: {why}")),
+                Ok(pairs) => overlapped_pairs = Some(pairs.len()),
+                Err(why) => {
+                    return refuse(console, self.json, &format!("native overlap assertion failed: {why}"));
+                }
             }
         }
-        let additions = match self.additions(&reading.trace) {
+        let additions = match self.additions(&reading.trace, &mut console.err) {
             Ok(additions) => additions,
-            Err(sentence) => return refuse(self.json, &sentence),
+            Err(sentence) => return refuse(console, self.json, &sentence),
         };
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(&mut console.out);
         let mut remarks = Vec::new();
         let shown = self.show(&mut out, &reading, overlapped_pairs, &mut remarks);
-        remarks.iter().for_each(say);
+        remarks.iter().for_each(|remark| console.err.say(remark));
         // A reader that went away does not want the figures; the pictures are written all the same.
         match shown.and_then(|()| out.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
             _ => {}
         }
-        self.write_pictures(&mut out, &reading.trace, &additions)?;
-        Ok(ExitCode::SUCCESS)
+        drop(out);
+        self.write_pictures(console, &reading.trace, &additions)?;
+        Ok(Exit::Fine)
     }
 
     /// Shows a log that grows, and draws it once it has been followed to its end.
-    fn follow(&self) -> anyhow::Result<ExitCode> {
+    fn follow(&self, asked: &Asked<'_>, console: &mut Console<'_>) -> anyhow::Result<Exit> {
         let follower = match self.logs.follow(self.keep()) {
             Ok(follower) => follower,
-            Err(sentence) => return refuse(self.json, &sentence),
+            Err(sentence) => return refuse(console, self.json, &sentence),
         };
-        let show = |out: &mut Vec<u8>, reading: &Reading, remarks: &mut Vec<String>| {
-            remarks.extend(complaints(reading));
-            self.show(out, reading, None, remarks)
+        let show = |out: &mut Vec<u8>, reading: Reading, remarks: &mut Vec<String>, when: When| {
+            remarks.extend(complaints(&reading));
+            let (reading, notes) = match asked.apply(reading) {
+                Ok(selected) => selected,
+                Err(sentence) => return Ok(Err(sentence)),
+            };
+            // How many are left out may change with every view.
+            remarks.extend(notes.into_iter().filter(|_| when == When::Last));
+            self.show(out, &reading, None, remarks).map(|()| Ok(reading))
         };
-        let reading = follow(follower, if self.json { Form::Lines } else { Form::Blocks }, show)?;
+        let form = if self.json { Form::Lines } else { Form::Blocks };
+        let reading = match follow(follower, form, console, show)? {
+            Ok(reading) => reading,
+            Err(sentence) => return refuse(console, self.json, &sentence),
+        };
         if let Some(sentence) = self.logs.unusable(&reading) {
-            complain(&reading);
-            return refuse(self.json, &sentence);
+            complain(&reading, &mut console.err);
+            return refuse(console, self.json, &sentence);
         }
-        match self.additions(&reading.trace) {
-            Ok(additions) => self.write_pictures(&mut io::stdout().lock(), &reading.trace, &additions)?,
-            Err(sentence) => return refuse(self.json, &sentence),
+        match self.additions(&reading.trace, &mut console.err) {
+            Ok(additions) => self.write_pictures(console, &reading.trace, &additions)?,
+            Err(sentence) => return refuse(console, self.json, &sentence),
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Fine)
     }
 
     /// Prints the view that was asked for. What is to be said beside it is added to `remarks`.
@@ -252,19 +269,20 @@ impl Timing {
     }
 
     /// Reads what else goes into the pictures, and says what is wrong with it. The error is a sentence.
-    fn additions(&self, trace: &Trace) -> Result<Additions, String> {
-        let chip_records = read_chip_records(&self.chip_swimlane_records)?;
+    fn additions(&self, trace: &Trace, err: &mut Stream<'_>) -> Result<Additions, String> {
+        let chip_records = read_chip_records(&self.chip_swimlane_records, err)?;
         let merges = self.merge.iter().map(Merge::open).collect::<Result<Vec<Merge>, String>>()?;
-        let passes = read_host_phase_records(&self.host_phase_records)?;
+        let passes = read_host_phase_records(&self.host_phase_records, err)?;
         let host_phases = self.swimlane.as_ref().map(|_| trace.host_phases(&passes)).unwrap_or_default();
-        swimlane::warnings(trace, &chip_records).into_iter().chain(host_phases.warnings()).for_each(say);
-        merges.iter().filter_map(|merge| merge.warning(trace)).for_each(say);
+        let warnings = swimlane::warnings(trace, &chip_records).into_iter().chain(host_phases.warnings());
+        let warnings = warnings.chain(merges.iter().filter_map(|merge| merge.warning(trace)));
+        warnings.for_each(|warning| err.say(warning));
         Ok(Additions { chip_records, host_phases, merges })
     }
 
     fn write_pictures(
         &self,
-        out: &mut impl Write,
+        console: &mut Console<'_>,
         trace: &Trace,
         Additions { chip_records, host_phases, merges }: &Additions,
     ) -> anyhow::Result<()> {
@@ -301,9 +319,9 @@ impl Timing {
         }
         for message in messages {
             // Standard output holds one JSON object and nothing else.
-            if self.json { say(message) } else { writeln!(out, "{message}")? }
+            if self.json { console.err.say(message) } else { writeln!(console.out, "{message}")? }
         }
-        out.flush()?;
+        console.out.flush()?;
         Ok(())
     }
 }
@@ -334,7 +352,7 @@ pub(crate) fn write_file<T>(
 
 /// Reads all chip swimlane records that paths stand for. A file that holds something else is said and left out; the
 /// error is a sentence.
-pub(crate) fn read_chip_records(paths: &[PathBuf]) -> Result<Vec<ChipRecords>, String> {
+pub(crate) fn read_chip_records(paths: &[PathBuf], err: &mut Stream<'_>) -> Result<Vec<ChipRecords>, String> {
     let mut records = Vec::new();
     for path in paths {
         let mut files = Vec::new();
@@ -353,9 +371,8 @@ pub(crate) fn read_chip_records(paths: &[PathBuf]) -> Result<Vec<ChipRecords>, S
                 fs::read(&file).map_err(|error| format!("{} cannot be read: {error}", file.display()))?;
             match ChipRecords::parse(file.display().to_string(), &bytes) {
                 Ok(file) => records.push(file),
-                Err(error) => {
-                    say(format_args!("warning: {} {error}; it is left out of the picture", file.display()))
-                }
+                Err(error) => err
+                    .say(format_args!("warning: {} {error}; it is left out of the picture", file.display())),
             }
         }
     }
@@ -363,12 +380,12 @@ pub(crate) fn read_chip_records(paths: &[PathBuf]) -> Result<Vec<ChipRecords>, S
 }
 
 /// Reads the passes of all files. What is no pass or no record is said; the error is a sentence.
-fn read_host_phase_records(paths: &[PathBuf]) -> Result<Vec<HostPass>, String> {
+fn read_host_phase_records(paths: &[PathBuf], err: &mut Stream<'_>) -> Result<Vec<HostPass>, String> {
     let mut passes = Vec::new();
     for path in paths {
         let bytes = fs::read(path).map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
         let file = HostPhaseFile::parse(&bytes);
-        file.warning(&path.display().to_string()).into_iter().for_each(say);
+        file.warning(&path.display().to_string()).into_iter().for_each(|warning| err.say(warning));
         passes.extend(file.passes);
     }
     Ok(passes)

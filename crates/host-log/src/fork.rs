@@ -33,6 +33,13 @@ use crate::sync::{Ordering, register_heavy_barrier};
 use crate::writer::{enqueue, writer_main};
 use crate::{destination, host_identity, is_bound, log_warn, recover, span, state, thread, ticks};
 
+/// The name of the writer's thread, as /proc has it.
+pub const WRITER_THREAD_NAME: &str = match WRITER_THREAD_C_NAME.to_str() {
+    Ok(name) => name,
+    Err(_) => unreachable!(),
+};
+const WRITER_THREAD_C_NAME: &core::ffi::CStr = c"simpler-log";
+
 /// How long the exit of the process waits for records that were accepted.
 const EXIT_DRAIN: Duration = Duration::from_millis(1000);
 
@@ -270,7 +277,7 @@ fn spawn_writer(region: &'static Region) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(error));
     }
     // SAFETY: the thread was just made and is not joined; a name that is refused does no harm.
-    unsafe { libc::pthread_setname_np(thread, c"simpler-log".as_ptr()) };
+    unsafe { libc::pthread_setname_np(thread, WRITER_THREAD_C_NAME.as_ptr()) };
     WRITER_THREAD.store(thread, Ordering::Relaxed);
     Ok(())
 }

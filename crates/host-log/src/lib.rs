@@ -118,7 +118,8 @@ mod owner {
     pub use crate::error::{DrainTimeout, Error, ErrorKind};
     pub use crate::foreign::{ForeignAttributes, ForeignPlace, ForeignSpan};
     pub use crate::fork::{
-        Config, Counts, close, counts, directory, flush, init, prepare_to_fork, set_directory, start_writer,
+        Config, Counts, WRITER_THREAD_NAME, close, counts, directory, flush, init, prepare_to_fork,
+        set_directory, start_writer,
     };
     pub use crate::host_identity::{Host, host};
     pub use crate::identity::{monotonic_ns, pid, tid};

@@ -327,11 +327,7 @@ pub fn parse_drop_report(bytes: &[u8]) -> Option<DropReport> {
 /// control byte, at a `[` (no field can hold one, so another record or a prefix was glued on), or at the `~`
 /// that ends a record cut by its writer.
 pub fn parse_span(bytes: &[u8], input: Input) -> SpanParse<'_> {
-    let (window, edge) = match bytes.get(..SPAN_WINDOW_BYTES) {
-        Some(window) => (window, Edge::Window),
-        None if input == Input::Partial => (bytes, Edge::More),
-        None => (bytes, Edge::End),
-    };
+    let (window, edge) = window(bytes, input);
     let mut scan = Scan::new(window);
     match scan.head(edge) {
         Ok(Some(1)) => {}
@@ -340,16 +336,30 @@ pub fn parse_span(bytes: &[u8], input: Input) -> SpanParse<'_> {
         Err(HeadStop::RanOut) if edge == Edge::More => return SpanParse::Incomplete,
         Err(HeadStop::RanOut) => return SpanParse::NotHead,
     }
-    let span = scan.fields().and_then(|span| {
-        let (attrs, record, end) = scan.attributes(edge)?;
-        let attrs = trim_blanks(&scan.rest[..attrs]);
-        Ok((RawSpan { attrs, end, ..span }, window.len() - scan.rest.len() + record))
-    });
-    match span {
+    match scan.record(window.len(), edge) {
         Ok((span, len)) => SpanParse::Span(span, len),
         Err(Stop::RanOut) if edge == Edge::More => SpanParse::Incomplete,
         Err(Stop::RanOut | Stop::Cut) => SpanParse::Torn,
         Err(Stop::Bad(malformed)) => SpanParse::Malformed(malformed),
+    }
+}
+
+/// The span record whose marker starts `bytes`, whatever its version, which comes first: its fields are read as those of
+/// version 1. `None` if [`parse_span`] would find no whole record in that.
+pub fn parse_span_of_any_version(bytes: &[u8]) -> Option<(u64, RawSpan<'_>)> {
+    let (window, edge) = window(bytes, Input::Whole);
+    let mut scan = Scan::new(window);
+    let version = scan.head(edge).ok()??;
+    let (span, _) = scan.record(window.len(), edge).ok()?;
+    Some((version, span))
+}
+
+/// As many of the bytes as are looked at, and what lies beyond.
+fn window(bytes: &[u8], input: Input) -> (&[u8], Edge) {
+    match bytes.get(..SPAN_WINDOW_BYTES) {
+        Some(window) => (window, Edge::Window),
+        None if input == Input::Partial => (bytes, Edge::More),
+        None => (bytes, Edge::End),
     }
 }
 
@@ -486,6 +496,15 @@ impl<'a> Scan<'a> {
             None if text.starts_with(self.rest) => Err(HeadStop::RanOut),
             None => Err(HeadStop::NotHead),
         }
+    }
+
+    /// Everything behind the version, and how many bytes the record has if there are `len` from its marker on.
+    #[inline]
+    fn record(&mut self, len: usize, edge: Edge) -> Result<(RawSpan<'a>, usize), Stop> {
+        let span = self.fields()?;
+        let (attrs, record, end) = self.attributes(edge)?;
+        let attrs = trim_blanks(&self.rest[..attrs]);
+        Ok((RawSpan { attrs, end, ..span }, len - self.rest.len() + record))
     }
 
     /// Everything behind the version, except the attributes and the end.

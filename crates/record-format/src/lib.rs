@@ -64,7 +64,7 @@ mod plain;
 pub use decode::{
     Fault, Field, Input, Malformed, RawBindPhase, RawEnvelope, RawHostIdentity, RawSpan, RecordEnd,
     SPAN_WINDOW_BYTES, SpanParse, parse_bind_phase, parse_clock_anchor, parse_device_anchor,
-    parse_drop_report, parse_envelope, parse_host_identity, parse_span,
+    parse_drop_report, parse_envelope, parse_host_identity, parse_span, parse_span_of_any_version,
 };
 pub use encode::{
     Envelope, Location, encode_clock_anchor, encode_drop_report, encode_host_identity, encode_span,

@@ -6,7 +6,8 @@ use simpler_log_abi::Level;
 use simpler_record_format::{
     ClockAnchor, DeviceClockAnchor, DropReport, Fault, Field, Input, Malformed, RawHostIdentity, RawSpan,
     RecordEnd, SPAN_WINDOW_BYTES, SpanParse, is_truncated_field, parse_clock_anchor, parse_device_anchor,
-    parse_drop_report, parse_envelope, parse_host_identity, parse_span, percent_decode,
+    parse_drop_report, parse_envelope, parse_host_identity, parse_span, parse_span_of_any_version,
+    percent_decode,
 };
 
 const HEAD: &str = "[STRACE] v=1 pid=41 tid=43 inv=1 hid=b7e2c04410d95f6e depth=0 name=simpler_run \
@@ -393,5 +394,21 @@ fn a_host_identity_needs_its_own_whole_envelope_and_all_its_digits() {
         ("\n", " more=1\n"),
     ] {
         assert_eq!(parse_host_identity(record.replacen(from, to, 1).as_bytes()), None, "{from} → {to}");
+    }
+}
+
+#[test]
+fn a_record_of_another_version_is_read_as_one_of_version_1_by_whoever_asks() {
+    let of = |version: &str| {
+        format!("[STRACE] v={version} pid=1 tid=2 inv=3 hid=aB depth=0 name=x ts=4 dur=5 k=v\n")
+    };
+    let first = of("1");
+    let one = span(first.as_bytes());
+    for version in [0, 1, 2, u64::MAX] {
+        assert_eq!(parse_span_of_any_version(of(&version.to_string()).as_bytes()), Some((version, one)));
+    }
+    // A version beyond 64 bits, other fields, a cut, and the marker alone.
+    for none in [&of("99999999999999999999"), "[STRACE] v=2 whatever\n", &of("2")[..40], "[STRACE] word\n"] {
+        assert_eq!(parse_span_of_any_version(none.as_bytes()), None, "{none}");
     }
 }

@@ -148,12 +148,12 @@ fn stage<W: Write>(json: &mut Json<W>, of: &StageChange) -> io::Result<()> {
         json.key("verdict")?;
         json.text(of.verdict.word())?;
         for (key, side) in [("base", &of.base), ("new", &of.new)] {
-            json.key(&format!("{key}_n"))?;
+            json.key_text(&format!("{key}_n"))?;
             json.integer(side.n)?;
-            json.key(&format!("{key}_median_ns"))?;
+            json.key_text(&format!("{key}_median_ns"))?;
             json.float(side.median_ns)?;
             if let Some(noise) = side.noise {
-                json.key(&format!("{key}_noise_pct"))?;
+                json.key_text(&format!("{key}_noise_pct"))?;
                 json.float(noise * 100.0)?;
             }
         }

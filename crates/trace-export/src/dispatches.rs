@@ -92,7 +92,7 @@ fn link<W: Write>(json: &mut Json<W>, trace: &Trace, link: &Link) -> io::Result<
         process(json, trace, "child_", link.child)?;
         for (prefix, stats) in [("hand_over_", Some(&link.hand_over)), ("return_", link.returned.as_ref())] {
             let Some(stats) = stats else { continue };
-            json.key(&format!("{prefix}n"))?;
+            json.key_text(&format!("{prefix}n"))?;
             json.integer(stats.n)?;
             statistics(json, prefix, stats)?;
         }

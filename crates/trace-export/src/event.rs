@@ -72,7 +72,7 @@ fn metadata<W: Write>(
 ) -> io::Result<()> {
     json.object(|json| {
         json.key("ph")?;
-        json.text("M")?;
+        json.word("M")?;
         json.key("name")?;
         json.text(what)?;
         json.key("pid")?;

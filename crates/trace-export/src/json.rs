@@ -116,7 +116,7 @@ pub fn check(
             json.key("effective_us_by_inv")?;
             json.object(|json| {
                 facts.effective_us_by_inv.iter().try_for_each(|(inv, us)| {
-                    json.key(&inv.to_string())?;
+                    json.key_text(&inv.to_string())?;
                     json.float(*us)
                 })
             })?;
@@ -345,7 +345,7 @@ fn stage<W: Write>(json: &mut Json<W>, stage: &Named) -> io::Result<()> {
 /// `<prefix>mean_ns` and the rest, in whole ns but for a median between two values. Ranks where they were asked for.
 pub(crate) fn statistics<W: Write>(json: &mut Json<W>, prefix: &str, stats: &Stats) -> io::Result<()> {
     let integer = |json: &mut Json<W>, name: &str, value: i64| {
-        json.key(&format!("{prefix}{name}"))?;
+        json.key_text(&format!("{prefix}{name}"))?;
         json.integer(value)
     };
     for (name, value) in [("mean_ns", stats.mean_ns), ("min_ns", stats.min_ns), ("max_ns", stats.max_ns)] {
@@ -355,7 +355,7 @@ pub(crate) fn statistics<W: Write>(json: &mut Json<W>, prefix: &str, stats: &Sta
     if median_ns.fract() == 0.0 {
         integer(json, "median_ns", median_ns as i64)?;
     } else {
-        json.key(&format!("{prefix}median_ns"))?;
+        json.key_text(&format!("{prefix}median_ns"))?;
         json.float(median_ns)?;
     }
     for (name, value) in [("p50_ns", p50_ns), ("p90_ns", p90_ns), ("p99_ns", p99_ns)] {

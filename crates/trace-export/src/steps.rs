@@ -134,9 +134,9 @@ fn of_callable<W: Write>(json: &mut Json<W>, trace: &Trace, steps: &Steps) -> io
         json.integer(steps.sessions)?;
         for (_, key, figure) in FIGURES {
             if let Some((mean, n)) = steps.mean(figure) {
-                json.key(&format!("{key}_n"))?;
+                json.key_text(&format!("{key}_n"))?;
                 json.integer(n)?;
-                json.key(&format!("{key}_mean_ns"))?;
+                json.key_text(&format!("{key}_mean_ns"))?;
                 json.integer(mean)?;
             }
         }
@@ -212,7 +212,7 @@ fn run<W: Write>(json: &mut Json<W>, run: &StepRun) -> io::Result<()> {
 /// A key with its value, where there is one.
 pub(crate) fn optional<W: Write>(json: &mut Json<W>, key: &str, value: Option<i64>) -> io::Result<()> {
     let Some(value) = value else { return Ok(()) };
-    json.key(key)?;
+    json.key_text(key)?;
     json.integer(value)
 }
 
@@ -224,13 +224,13 @@ pub(crate) fn process<W: Write>(
     life: u32,
 ) -> io::Result<()> {
     let of = &trace.lives()[life as usize];
-    json.key(&format!("{prefix}life"))?;
+    json.key_text(&format!("{prefix}life"))?;
     json.integer(life)?;
-    json.key(&format!("{prefix}pid"))?;
+    json.key_text(&format!("{prefix}pid"))?;
     json.integer(of.pid)?;
     match trace.host_label(of) {
         Some(host) => {
-            json.key(&format!("{prefix}host"))?;
+            json.key_text(&format!("{prefix}host"))?;
             json.text(&host)
         }
         None => Ok(()),

@@ -74,11 +74,29 @@ impl<W: Write> Json<W> {
         self.close(b']')
     }
 
-    /// A key; the value is what is written next.
-    pub(crate) fn key(&mut self, key: &str) -> io::Result<()> {
+    /// A key of our own; the value is what is written next.
+    pub(crate) fn key(&mut self, key: &'static str) -> io::Result<()> {
+        self.word(key)?;
+        self.comma = false;
+        self.text.push(b':');
+        Ok(())
+    }
+
+    /// A key that may be anything.
+    pub(crate) fn key_text(&mut self, key: &str) -> io::Result<()> {
         self.text(key)?;
         self.comma = false;
         self.text.push(b':');
+        Ok(())
+    }
+
+    /// A text of our own, in which nothing has to be escaped.
+    pub(crate) fn word(&mut self, word: &'static str) -> io::Result<()> {
+        debug_assert!(!word.bytes().any(is_escaped), "{word:?} is no plain word");
+        self.value_start();
+        self.text.push(b'"');
+        self.raw(word);
+        self.text.push(b'"');
         Ok(())
     }
 

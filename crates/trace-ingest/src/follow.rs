@@ -178,9 +178,17 @@ impl Follower {
             behind: false,
         };
         for source in sources {
-            let Source::Path(path) = source else {
-                follower.pump("-", &sender, || Ok(Box::new(io::stdin())));
-                continue;
+            let path = match source {
+                Source::Path(path) => path,
+                Source::Stdin => {
+                    follower.pump("-", &sender, || Ok(Box::new(io::stdin())));
+                    continue;
+                }
+                Source::Reader(reader) => {
+                    let stream = reader.take()?;
+                    follower.pump(reader.name(), &sender, || Ok(stream));
+                    continue;
+                }
             };
             let failed = |error| Error::new(path, ErrorKind::Open(error));
             let facts = path.metadata().map_err(failed)?;

@@ -31,6 +31,6 @@ pub use complaint::{Complaint, Complaints, Reason};
 pub use follow::{Follower, Notice, POLL_INTERVAL};
 pub use profile::{ProfileError, profile_window};
 pub use progress::Progress;
-pub use scan::{Found, Scanner, Sink};
+pub use scan::{Found, Scanner, Sink, scan_lines};
 pub use simpler_trace_model::Keep;
-pub use source::{Error, ErrorKind, Options, Reading, Source, read, read_with, unpack};
+pub use source::{ASK_INTERVAL, Error, ErrorKind, Options, Reader, Reading, Source, read, read_with, unpack};

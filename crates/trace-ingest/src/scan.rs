@@ -151,7 +151,7 @@ impl Scanner {
 }
 
 /// Finds the records of whole lines, which stand at `base` of their stream. What follows them is another matter.
-pub(crate) fn scan_lines(lines: &[u8], base: u64, found: &mut impl Sink) {
+pub fn scan_lines(lines: &[u8], base: u64, found: &mut impl Sink) {
     let mut line = Line::default();
     scan(lines, base, 0, lines.len(), &mut line, found);
     line.finish(base + lines.len() as u64, found);

@@ -19,6 +19,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// How much is read and decoded at once: enough that the calls cost nothing, little enough to stay in cache.
 pub(crate) const BLOCK_BYTES: usize = 256 * 1024;
@@ -27,12 +28,46 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// Something to read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Source {
     /// A file, or a directory that stands for its `host.*.log` in the order of their names.
     Path(PathBuf),
     /// Standard input.
     Stdin,
+    /// A stream that somebody has opened already.
+    Reader(Reader),
+}
+
+/// A stream that somebody has opened already. It can be read once.
+pub struct Reader {
+    name: Arc<str>,
+    stream: Mutex<Option<Stream>>,
+}
+
+impl Reader {
+    /// A stream, and what it is called in complaints.
+    pub fn new(name: &str, stream: impl Read + Send + 'static) -> Reader {
+        Reader { name: name.into(), stream: Mutex::new(Some(Box::new(stream))) }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// # Errors
+    /// If it was taken before.
+    pub(crate) fn take(&self) -> Result<Stream, Error> {
+        unpoisoned(self.stream.lock()).take().ok_or_else(|| {
+            let read = io::Error::other("it has been read already");
+            Error { source: self.name.to_string(), kind: ErrorKind::Open(read) }
+        })
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reader").field(&self.name).finish()
+    }
 }
 
 impl Source {
@@ -63,6 +98,8 @@ pub enum ErrorKind {
     Open(io::Error),
     /// It is a directory without any `host.*.log`.
     NoLogs,
+    /// Whoever asked for it wants it no more.
+    Interrupted,
 }
 
 impl Error {
@@ -83,6 +120,7 @@ impl fmt::Display for Error {
             ErrorKind::NoLogs => {
                 write!(f, "{} is a directory but holds no host.*.log files", self.source)
             }
+            ErrorKind::Interrupted => write!(f, "the reading of {} was interrupted", self.source),
         }
     }
 }
@@ -91,7 +129,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match &self.kind {
             ErrorKind::Open(error) => Some(error),
-            ErrorKind::NoLogs => None,
+            ErrorKind::NoLogs | ErrorKind::Interrupted => None,
         }
     }
 }
@@ -114,21 +152,27 @@ impl Reading {
 }
 
 /// How a log is read.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
+#[derive(Clone, Default)]
+pub struct Options<'a> {
     /// Which attributes the trace will hold.
     pub keep: Keep,
     /// How many threads decode; one for each processor if that is not said. It makes no difference to the result.
     pub threads: Option<NonZeroUsize>,
     /// Where it is noted how far the reading has come, for whoever looks meanwhile.
     pub progress: Option<Arc<Progress>>,
+    /// Asked about every [`ASK_INTERVAL`] by the thread that reads: as soon as it says yes, nothing more is read.
+    pub interrupted: Option<&'a dyn Fn() -> bool>,
 }
+
+/// How often somebody is asked whether a reading is still wanted: nobody notices a pause of so long, and it costs
+/// nothing.
+pub const ASK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reads all sources, in their order, as one log.
 ///
 /// # Errors
-/// If a source cannot be opened, or is a directory without logs. Whatever is wrong inside a source is a
-/// complaint, not an error.
+/// If a source cannot be opened, or is a directory without logs, or the reading was interrupted. Whatever is wrong inside
+/// a source is a complaint, not an error.
 pub fn read(sources: &[Source]) -> Result<Reading, Error> {
     read_with(sources, Options::default())
 }
@@ -137,7 +181,7 @@ pub fn read(sources: &[Source]) -> Result<Reading, Error> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_with(sources: &[Source], options: Options) -> Result<Reading, Error> {
+pub fn read_with(sources: &[Source], options: Options<'_>) -> Result<Reading, Error> {
     // All are looked for before the first is read: gigabytes later is too late to say that one is missing.
     let files = sources.iter().map(expand).collect::<Result<Vec<_>, _>>()?;
     let inputs: Vec<Input> = files.into_iter().flatten().collect();
@@ -153,16 +197,19 @@ pub fn read_with(sources: &[Source], options: Options) -> Result<Reading, Error>
         progress.expect(bytes_known);
     }
     let feed = Mutex::new(Feed::new(inputs, options.progress));
-    let merge =
-        Mutex::new(Merge { builder: TraceBuilder::new(), complaints: Complaints::default(), next: 0 });
+    let mut builder = TraceBuilder::new();
+    builder
+        .reserve(usize::try_from(bytes_known / SPAN_BYTES).map_or(SPANS_MAX, |spans| spans.min(SPANS_MAX)));
+    let merge = Mutex::new(Merge { builder, complaints: Complaints::default(), next: 0 });
     let waiting = Mutex::new(BTreeMap::new());
-    let work = |number| work(number, options.keep, threads.get(), &feed, &merge, &waiting);
+    let keep = options.keep;
+    let work = |number, interrupted| work(number, keep, threads.get(), &feed, &merge, &waiting, interrupted);
     thread::scope(|scope| {
         for number in 1..threads.get() {
             // A thread that cannot be had is one fewer; this one does it all if need be.
-            let _ = thread::Builder::new().spawn_scoped(scope, move || work(number));
+            let _ = thread::Builder::new().spawn_scoped(scope, move || work(number, None));
         }
-        work(0);
+        work(0, options.interrupted);
     });
     let feed = unpoisoned(feed.into_inner());
     if let Some(error) = feed.error {
@@ -173,7 +220,14 @@ pub fn read_with(sources: &[Source], options: Options) -> Result<Reading, Error>
 }
 
 /// Inputs of fewer bytes are read by one thread: a second one would only have to be started.
-const SMALL_BYTES: u64 = 4 * 1024 * 1024;
+const SMALL_BYTES: u64 = 16 * 1024 * 1024;
+
+/// A record is rarely shorter: for so many bytes of a file there is room for a span before they are read. Memory is
+/// taken where spans come.
+const SPAN_BYTES: u64 = 160;
+
+/// No more room than this beforehand, some 600 MB of addresses.
+const SPANS_MAX: usize = 1 << 24;
 
 /// More threads than this would wait for each other.
 const THREADS_MAX: NonZeroUsize = NonZeroUsize::MIN.saturating_add(15);
@@ -206,15 +260,25 @@ fn work(
     feed: &Mutex<Feed>,
     merge: &Mutex<Merge>,
     waiting: &Waiting,
+    interrupted: Option<&dyn Fn() -> bool>,
 ) {
     let mut decoder = Decoder::new(keep);
-    let mut text = Vec::new();
+    let mut text = Text::default();
     let mut spare = Vec::new();
+    let mut asked = Instant::now();
     loop {
+        if let Some(interrupted) = interrupted
+            && asked.elapsed() >= ASK_INTERVAL
+        {
+            asked = Instant::now();
+            if interrupted() {
+                unpoisoned(feed.lock()).interrupt();
+            }
+        }
         let mut block = spare.pop().unwrap_or_default();
         let Some(next) = unpoisoned(feed.lock()).next(&mut text, &mut decoder, &mut block) else { break };
         if next.is_lines {
-            decoder.lines(&mut block, &text);
+            decoder.lines(&mut block, text.as_slice());
         }
         if let Some(offset) = next.unreadable_at {
             block.unreadable(offset);
@@ -302,16 +366,18 @@ impl Feed {
 
     /// The next block: lines in `text`, or, of a line that goes on and on, decoded into `block`. `None` at the end of
     /// all streams, or where one cannot be opened.
-    fn next(&mut self, text: &mut Vec<u8>, decoder: &mut Decoder, block: &mut Block) -> Option<Next> {
+    fn next(&mut self, block_text: &mut Text, decoder: &mut Decoder, block: &mut Block) -> Option<Next> {
+        if self.error.is_some() {
+            return None;
+        }
         let mut open = match self.open.take() {
             Some(open) => open,
             None => self.open_next()?,
         };
         let start = open.offset;
         block.begin(start);
-        text.clear();
-        text.append(&mut open.held);
-        open.fill(text);
+        open.fill(block_text);
+        let text = block_text.as_slice();
         let end = start + text.len() as u64;
         let lines = match open.ended {
             Some(_) => text.len(),
@@ -330,7 +396,7 @@ impl Feed {
             }
         } else if is_lines {
             open.held.extend_from_slice(&text[lines..]);
-            text.truncate(lines);
+            block_text.len = lines;
         } else if !text.is_empty() {
             let mut scanner = Scanner::new();
             decoder.part(block, &mut scanner, text);
@@ -351,9 +417,15 @@ impl Feed {
         Some(Next { number, source, is_lines, unreadable_at })
     }
 
+    /// Lets nobody read on.
+    fn interrupt(&mut self) {
+        let source = self.open.as_ref().map_or_else(|| "the log".to_owned(), |open| open.source.to_string());
+        self.error.get_or_insert(Error { source, kind: ErrorKind::Interrupted });
+    }
+
     /// The next stream; `None` if there is none, or it cannot be opened.
     fn open_next(&mut self) -> Option<Open> {
-        let input = self.inputs.next().filter(|_| self.error.is_none())?;
+        let input = self.inputs.next()?;
         let source = input.to_string().into();
         let (stream, ended) = match input.open() {
             Ok(stream) => match unpack(Counted::wrap(stream, self.progress.as_ref())) {
@@ -370,17 +442,45 @@ impl Feed {
 }
 
 impl Open {
-    /// Appends the stream's next bytes, unless it has ended.
-    fn fill(&mut self, text: &mut Vec<u8>) {
-        if self.ended.is_some() {
-            return;
+    /// Puts into `text` what was held and the stream's next bytes, unless it has ended.
+    fn fill(&mut self, text: &mut Text) {
+        text.len = 0;
+        text.room(self.held.len()).copy_from_slice(&self.held);
+        text.len = self.held.len();
+        self.held.clear();
+        let mut wanted = if self.ended.is_some() { 0 } else { BLOCK_BYTES };
+        while wanted > 0 {
+            match self.stream.read(text.room(wanted)) {
+                Ok(0) => (self.ended, wanted) = (Some(Ended::Whole), 0),
+                Ok(read) => (text.len, wanted) = (text.len + read, wanted - read),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => (self.ended, wanted) = (Some(Ended::Unreadable), 0),
+            }
         }
-        text.reserve(BLOCK_BYTES);
-        match self.stream.by_ref().take(BLOCK_BYTES as u64).read_to_end(text) {
-            Ok(read) if read < BLOCK_BYTES => self.ended = Some(Ended::Whole),
-            Ok(_) => {}
-            Err(_) => self.ended = Some(Ended::Unreadable),
+    }
+}
+
+/// Bytes that blocks are read into, one after the other. What is written once stays, so that no later block is
+/// zeroed before it is read, and each is one system call.
+#[derive(Default)]
+struct Text {
+    bytes: Vec<u8>,
+    /// How many of them are this block's.
+    len: usize,
+}
+
+impl Text {
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    /// Room for so many more bytes.
+    fn room(&mut self, more: usize) -> &mut [u8] {
+        let end = self.len + more;
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
         }
+        &mut self.bytes[self.len..end]
     }
 }
 
@@ -388,6 +488,7 @@ impl Open {
 enum Input {
     File(PathBuf),
     Stdin,
+    Reader(Arc<str>, Stream),
 }
 
 impl fmt::Display for Input {
@@ -395,6 +496,7 @@ impl fmt::Display for Input {
         match self {
             Input::File(path) => path.display().fmt(f),
             Input::Stdin => f.write_str("-"),
+            Input::Reader(name, _) => f.write_str(name),
         }
     }
 }
@@ -406,7 +508,7 @@ impl Input {
     fn len(&self) -> u64 {
         match self {
             Input::File(path) => path.metadata().map_or(0, |facts| facts.len()),
-            Input::Stdin => SMALL_BYTES,
+            Input::Stdin | Input::Reader(..) => SMALL_BYTES,
         }
     }
 
@@ -415,20 +517,25 @@ impl Input {
         matches!(self, Input::File(path) if path.is_file())
     }
 
-    fn open(&self) -> Result<Stream, Error> {
+    fn open(self) -> Result<Stream, Error> {
         match self {
-            Input::File(path) => match File::open(path) {
+            Input::File(path) => match File::open(&path) {
                 Ok(file) => Ok(Box::new(file)),
-                Err(error) => Err(Error::new(path, ErrorKind::Open(error))),
+                Err(error) => Err(Error::new(&path, ErrorKind::Open(error))),
             },
             Input::Stdin => Ok(Box::new(io::stdin())),
+            Input::Reader(_, stream) => Ok(stream),
         }
     }
 }
 
 /// The streams that a source stands for.
 fn expand(source: &Source) -> Result<Vec<Input>, Error> {
-    let Source::Path(path) = source else { return Ok(vec![Input::Stdin]) };
+    let path = match source {
+        Source::Path(path) => path,
+        Source::Stdin => return Ok(vec![Input::Stdin]),
+        Source::Reader(reader) => return Ok(vec![Input::Reader(reader.name().into(), reader.take()?)]),
+    };
     let open = |error| Error::new(path, ErrorKind::Open(error));
     if !path.metadata().map_err(open)?.is_dir() {
         return Ok(vec![Input::File(path.clone())]);

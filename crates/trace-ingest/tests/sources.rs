@@ -2,8 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-use simpler_trace_ingest::{ErrorKind, Reading, Source, read};
-use std::io::Write;
+use simpler_trace_ingest::{ErrorKind, Options, Reader, Reading, Source, read, read_with};
+use std::cell::Cell;
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 fn line(pid: u32, inv: u32) -> String {
@@ -108,4 +109,36 @@ fn an_empty_file_has_no_markers() {
     let reading = read_one(Path::new("/dev/null"));
     assert!(reading.has_no_markers());
     assert_eq!(reading.bytes, 0);
+}
+
+#[test]
+fn a_stream_of_somebody_s_own_is_read_once_and_unpacked_as_a_file_is() {
+    let sources = [
+        Source::Reader(Reader::new("<upload>", io::Cursor::new(gzip(line(1, 1).as_bytes())))),
+        Source::Reader(Reader::new("<pipe>", io::Cursor::new(line(2, 1)))),
+    ];
+    assert_eq!(pids(&read(&sources).unwrap()), [1, 2]);
+    let error = read(&sources).err().unwrap();
+    assert!(error.to_string().contains("<upload>: it has been read already"), "{error}");
+}
+
+#[test]
+fn a_reading_ends_as_soon_as_nobody_wants_it() {
+    let asked = Cell::new(0);
+    let third = || {
+        asked.set(asked.get() + 1);
+        asked.get() == 3
+    };
+    let endless = Source::Reader(Reader::new("<endless>", io::repeat(b'\n')));
+    let error =
+        read_with(&[endless], Options { interrupted: Some(&third), ..Options::default() }).err().unwrap();
+    assert!(matches!(error.kind(), ErrorKind::Interrupted));
+    assert_eq!(error.to_string(), "the reading of <endless> was interrupted");
+    assert_eq!(asked.get(), 3);
+
+    // Whoever never says so hears all.
+    let whole = Source::Reader(Reader::new("<whole>", io::repeat(b'\n').take(1 << 26)));
+    let never = || false;
+    let reading = read_with(&[whole], Options { interrupted: Some(&never), ..Options::default() }).unwrap();
+    assert_eq!(reading.bytes, 1 << 26);
 }

@@ -4,10 +4,12 @@
 
 use crate::build::Trace;
 use crate::invocation::{Invocation, Kind, effective_ns};
+use crate::parallel;
 use crate::span::{NameId, Span};
-use crate::statistics::{Ranks, Stats, Tally, mean_ns};
+use crate::statistics::{Ranks, Stats, Tally};
 use crate::vocabulary::{Stage, run_word};
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 
 /// What part a callable plays, as far as its invocation counts tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +75,7 @@ pub struct Callable {
 impl Callable {
     /// The label that was given, else the label's word, else the first eight digits of `hid`.
     pub fn display_label(&self) -> String {
-        let word = self.given_label.as_deref().or(self.label.word());
-        word.map_or_else(|| hex8(self.hid), str::to_owned)
+        display_label(self.given_label.as_deref(), self.label, self.hid)
     }
 
     /// The stage whose name ends in `leaf_path`, such as `runner_run.device_wall`, in any era's spelling.
@@ -85,6 +86,10 @@ impl Callable {
             })
         })
     }
+}
+
+fn display_label(given: Option<&str>, label: Label, hid: u64) -> String {
+    given.or(label.word()).map_or_else(|| hex8(hid), str::to_owned)
 }
 
 fn hex8(hid: u64) -> String {
@@ -128,18 +133,41 @@ impl Durations {
 
     /// The first span of a name decides whether that is one of the device.
     fn push(&mut self, trace: &Trace, span: &Span) {
-        let name = trace.name_id(span);
+        let keep = self.keep;
+        let of = self.of(trace.name_id(span), || trace.is_device(span));
+        of.tally.add(span.dur);
+        if keep {
+            of.values.push(span.dur);
+        }
+    }
+
+    /// As if the spans of `later` had been pushed here.
+    fn absorb(&mut self, later: Durations) {
+        for OfName { name, device, tally, values } in later.named {
+            let of = self.of(name, || device);
+            of.tally.absorb(tally);
+            of.values.extend(values);
+        }
+    }
+
+    fn of(&mut self, name: NameId, device: impl FnOnce() -> bool) -> &mut OfName {
         let (last, slot) = &mut self.slots[name.0 as usize];
         if *last != self.callable {
             (*last, *slot) = (self.callable, self.named.len() as u32);
-            let (device, tally) = (trace.is_device(span), Tally::default());
+            let (device, tally) = (device(), Tally::default());
             self.named.push(OfName { name, device, tally, values: Vec::new() });
         }
-        let of = &mut self.named[*slot as usize];
-        of.tally.add(span.dur);
-        if self.keep {
-            of.values.push(span.dur);
-        }
+        &mut self.named[*slot as usize]
+    }
+
+    /// The values by name, the commonest first, then by name; then the next callable begins.
+    fn take_values(&mut self, trace: &Trace) -> Vec<NamedDurations> {
+        self.callable += 1;
+        let text = |name: NameId| trace.names[name.0 as usize].text.clone();
+        let mut named: Vec<NamedDurations> =
+            self.named.drain(..).map(|of| (text(of.name), of.device, of.values)).collect();
+        named.sort_by(|a, b| b.2.len().cmp(&a.2.len()).then_with(|| a.0.cmp(&b.0)));
+        named
     }
 
     /// What they amount to, the commonest first, then by name; then the next callable begins.
@@ -206,6 +234,84 @@ impl<'a> Earliest<'a> {
     }
 }
 
+/// What the figures of callables are made of, one callable after the other.
+pub(crate) struct Figures<'a> {
+    trace: &'a Trace,
+    earliest: Earliest<'a>,
+    roots: Durations,
+    stages: Durations,
+    missing_roots: usize,
+    effective: Tally,
+}
+
+impl<'a> Figures<'a> {
+    fn new(trace: &'a Trace, keep: bool) -> Figures<'a> {
+        Figures {
+            trace,
+            earliest: Earliest::new(trace),
+            roots: Durations::new(trace, keep),
+            stages: Durations::new(trace, keep),
+            missing_roots: 0,
+            effective: Tally::default(),
+        }
+    }
+
+    /// Of all durations, with their values.
+    pub(crate) fn with_values(trace: &'a Trace) -> Figures<'a> {
+        Figures::new(trace, true)
+    }
+
+    /// Looks at invocations of one callable.
+    fn look_at(&mut self, invocations: &[u32]) {
+        let trace = self.trace;
+        for &index in invocations {
+            let invocation = &trace.invocations()[index as usize];
+            match invocation.root_span(trace) {
+                Some(root) => self.roots.push(trace, root),
+                None => self.missing_roots += 1,
+            }
+            for span in self.earliest.of(trace, invocation).iter().filter(|span| trace.depth(span) > 0) {
+                self.stages.push(trace, span);
+            }
+            if let Some(window) = self.earliest.effective_ns() {
+                self.effective.add(window);
+            }
+        }
+    }
+
+    /// As [`Figures::look_at`], on several threads if there are enough invocations.
+    fn look_at_all(&mut self, invocations: &[u32]) {
+        let pieces = parallel::pieces(invocations.len(), PIECE_MIN);
+        if pieces == 1 {
+            return self.look_at(invocations);
+        }
+        let (trace, keep) = (self.trace, self.roots.keep);
+        let pieces = invocations.chunks(invocations.len().div_ceil(pieces)).collect();
+        let looked = parallel::each(pieces, |piece| {
+            let mut figures = Figures::new(trace, keep);
+            figures.look_at(piece);
+            figures
+        });
+        looked.into_iter().for_each(|figures| self.absorb(figures));
+    }
+
+    fn absorb(&mut self, later: Figures) {
+        self.roots.absorb(later.roots);
+        self.stages.absorb(later.stages);
+        self.missing_roots += later.missing_roots;
+        self.effective.absorb(later.effective);
+    }
+
+    /// The durations that the figures of a callable are made of, by name: of its roots, and of its stages.
+    pub(crate) fn durations(&mut self, callable: &Callable) -> [Vec<NamedDurations>; 2] {
+        self.look_at(&callable.invocations);
+        [self.roots.take_values(self.trace), self.stages.take_values(self.trace)]
+    }
+}
+
+/// Fewer invocations are not worth a thread: it takes longer to start than to look at them.
+const PIECE_MIN: usize = 512;
+
 /// The callables that share the place of the most invoked and were given no label, so that none of them is called
 /// decode; empty if there is no tie.
 pub fn decode_tie(callables: &[Callable]) -> Vec<&Callable> {
@@ -225,22 +331,39 @@ impl Trace {
         self.callables_by(true)
     }
 
+    /// What each callable is called, as [`Callable::display_label`], with its invocations as indices into the trace's;
+    /// callables as in [`Trace::callables`], without any figure.
+    pub fn labels(&self) -> Vec<(String, Vec<u32>)> {
+        let buckets = self.buckets();
+        let roles = self.roles_of(&buckets);
+        let called = buckets.into_iter().map(|bucket| {
+            let first = &self.invocations()[bucket[0] as usize];
+            let (label, given, _) = self.part_of(first, &roles);
+            (display_label(given, label, first.hid), bucket)
+        });
+        called.collect()
+    }
+
     fn callables_by(&self, ranks: bool) -> Vec<Callable> {
         let buckets = self.buckets();
-        let found;
-        let roles = match self.roles() {
-            Some(roles) => roles,
-            None => {
-                found = self.find_roles(&buckets);
-                &found
-            }
-        };
-        let (mut earliest, mut roots, mut stages) =
-            (Earliest::new(self), Durations::new(self, ranks), Durations::new(self, ranks));
-        buckets
-            .into_iter()
-            .map(|bucket| self.callable(bucket, roles, &mut earliest, &mut roots, &mut stages))
-            .collect()
+        let roles = self.roles_of(&buckets);
+        let mut figures = Figures::new(self, ranks);
+        buckets.into_iter().map(|bucket| self.callable(bucket, &roles, &mut figures)).collect()
+    }
+
+    fn roles_of(&self, buckets: &[Vec<u32>]) -> Cow<'_, FxHashMap<u64, Role>> {
+        self.roles().map_or_else(|| Cow::Owned(self.find_roles(buckets)), Cow::Borrowed)
+    }
+
+    /// The label of an invocation's callable, the one that it was given, and whether it shares the place of the most
+    /// invoked. Setup plays a part of its own.
+    fn part_of(&self, invocation: &Invocation, roles: &FxHashMap<u64, Role>) -> (Label, Option<&str>, bool) {
+        if invocation.kind == Kind::Prewarm {
+            return (Label::Prewarm, None, false);
+        }
+        let Role { label, tied } =
+            roles.get(&invocation.hid).copied().unwrap_or(Role { label: Label::None, tied: false });
+        (label, self.given_label(invocation.hid), tied)
     }
 
     /// The invocations of each callable, in log order; callables as in [`Trace::callables`].
@@ -259,69 +382,31 @@ impl Trace {
         buckets
     }
 
-    /// The durations that the figures of a callable are made of, by name: of its roots, and of its stages.
-    pub(crate) fn durations(&self, callable: &Callable) -> (Vec<NamedDurations>, Vec<NamedDurations>) {
-        let (mut earliest, mut roots, mut stages) =
-            (Earliest::new(self), Durations::new(self, true), Durations::new(self, true));
-        for &index in &callable.invocations {
-            let invocation = &self.invocations()[index as usize];
-            if let Some(root) = invocation.root_span(self) {
-                roots.push(self, root);
-            }
-            let spans = earliest.of(self, invocation).iter();
-            spans.filter(|span| self.depth(span) > 0).for_each(|span| stages.push(self, span));
-        }
-        let text = |name: NameId| self.names[name.0 as usize].text.clone();
-        let [mut roots, mut stages] = [roots, stages].map(|durations| {
-            let all = durations.named.into_iter();
-            all.map(|of| (text(of.name), of.device, of.values)).collect::<Vec<NamedDurations>>()
-        });
-        for named in [&mut roots, &mut stages] {
-            named.sort_by(|a, b| b.2.len().cmp(&a.2.len()).then_with(|| a.0.cmp(&b.0)));
-        }
-        (roots, stages)
-    }
-
-    fn callable<'a>(
-        &'a self,
+    fn callable(
+        &self,
         mut bucket: Vec<u32>,
         roles: &FxHashMap<u64, Role>,
-        earliest: &mut Earliest<'a>,
-        roots: &mut Durations,
-        stages: &mut Durations,
+        figures: &mut Figures,
     ) -> Callable {
         let at = |index: u32| &self.invocations()[index as usize];
         bucket.sort_by_key(|&index| at(index).inv);
-        let mut missing_roots = 0;
-        let mut effective = Vec::new();
-        for &index in &bucket {
-            let invocation = at(index);
-            match invocation.root_span(self) {
-                Some(root) => roots.push(self, root),
-                None => missing_roots += 1,
-            }
-            for span in earliest.of(self, invocation).iter().filter(|span| self.depth(span) > 0) {
-                stages.push(self, span);
-            }
-            effective.extend(earliest.effective_ns());
-        }
-        let roots = roots.take(self);
+        figures.look_at_all(&bucket);
+        let roots = figures.roots.take(self);
         let first = at(bucket[0]);
-        let setup = first.kind == Kind::Prewarm;
-        let role = roles.get(&first.hid).filter(|_| !setup);
+        let (label, given, tied) = self.part_of(first, roles);
         Callable {
             hid: first.hid,
-            label: if setup { Label::Prewarm } else { role.map_or(Label::None, |role| role.label) },
-            given_label: self.given_label(first.hid).filter(|_| !setup).map(Into::into),
-            tied: role.is_some_and(|role| role.tied),
+            label,
+            given_label: given.map(Into::into),
+            tied,
             root_name: match roots.first() {
                 Some(root) => root.name.clone(),
                 None => self.lost_root_name(first),
             },
             roots,
-            missing_roots,
-            stages: stages.take(self),
-            effective_mean_ns: mean_ns(&effective),
+            missing_roots: std::mem::take(&mut figures.missing_roots),
+            stages: figures.stages.take(self),
+            effective_mean_ns: std::mem::take(&mut figures.effective).stats().map(|stats| stats.mean_ns),
             invocations: bucket,
         }
     }

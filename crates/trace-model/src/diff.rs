@@ -13,8 +13,10 @@
 //! warmer one) is a change like any other; that is what `max_regression` is for.
 
 use crate::build::Trace;
-use crate::callable::{Callable, Label};
+use crate::callable::{Callable, Figures, Label};
 use crate::statistics::median_ns;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
 use std::fmt;
 
 /// How often each side is drawn anew: enough that some draws lie outside an interval where dozens are asked for.
@@ -171,16 +173,23 @@ struct Samples {
 pub fn diff(base: &Trace, new: &Trace, max_regression: f64) -> Result<Diff, Incomparable> {
     let callables = [usable(base, "the base")?, usable(new, "the new log")?];
     let pairs = pair(&callables[0], &callables[1]);
+    let [mut of_base, mut of_new] = [base, new].map(Figures::with_values);
     let mut changes: Vec<CallableChange> = Vec::new();
     let mut samples: Vec<Vec<[Samples; 2]>> = Vec::new();
     for &(old, now, matched) in &pairs {
         let (before, now) = (&callables[0][old], &callables[1][now]);
-        let (mut of_base, mut of_new) = (stages(base, before), stages(new, now));
+        // A name can be a root's and a stage's; the first of each goes with the first of the other.
+        let mut new_stages: Vec<Option<Samples>> = stages(&mut of_new, now).into_iter().map(Some).collect();
+        let mut places: FxHashMap<Box<str>, VecDeque<usize>> = FxHashMap::default();
+        for (at, stage) in new_stages.iter().flatten().enumerate() {
+            places.entry(stage.name.clone()).or_default().push_back(at);
+        }
         let mut both = Vec::new();
         let mut only_base = Vec::new();
-        for stage in of_base.drain(..) {
-            match of_new.iter().position(|other| other.name == stage.name) {
-                Some(at) => both.push([stage, of_new.remove(at)]),
+        for stage in stages(&mut of_base, before) {
+            let same = places.get_mut(&stage.name).and_then(VecDeque::pop_front);
+            match same.and_then(|at| new_stages[at].take()) {
+                Some(other) => both.push([stage, other]),
                 None => only_base.push(stage.name),
             }
         }
@@ -196,7 +205,7 @@ pub fn diff(base: &Trace, new: &Trace, max_regression: f64) -> Result<Diff, Inco
             matched,
             stages: Vec::new(),
             only_base,
-            only_new: of_new.into_iter().map(|stage| stage.name).collect(),
+            only_new: new_stages.into_iter().flatten().map(|stage| stage.name).collect(),
         });
     }
     let enough = |pair: &[Samples; 2]| pair.iter().all(|side| side.sorted.len() >= INVOCATIONS_MIN);
@@ -217,13 +226,13 @@ pub fn diff(base: &Trace, new: &Trace, max_regression: f64) -> Result<Diff, Inco
     let verdicts = || changes.iter().flat_map(|change| &change.stages).map(|stage| stage.verdict);
     let order = [StageVerdict::Regression, StageVerdict::Tolerated, StageVerdict::Improvement];
     let verdict = order.into_iter().find(|&worst| verdicts().any(|verdict| verdict == worst));
-    let unpaired = |side: usize, paired: &dyn Fn(usize) -> bool| {
+    let unpaired = |side: usize, paired: FxHashSet<usize>| {
         let all = callables[side].iter().enumerate();
-        all.filter(|(at, _)| !paired(*at)).map(|(_, callable)| callable.hid).collect()
+        all.filter(|(at, _)| !paired.contains(at)).map(|(_, callable)| callable.hid).collect()
     };
     Ok(Diff {
-        only_base: unpaired(0, &|at| pairs.iter().any(|pair| pair.0 == at)),
-        only_new: unpaired(1, &|at| pairs.iter().any(|pair| pair.1 == at)),
+        only_base: unpaired(0, pairs.iter().map(|pair| pair.0).collect()),
+        only_new: unpaired(1, pairs.iter().map(|pair| pair.1).collect()),
         verdict: verdict.unwrap_or(StageVerdict::Same),
         callables: changes,
         compared,
@@ -248,21 +257,20 @@ fn usable(trace: &Trace, which: &str) -> Result<Vec<Callable>, Incomparable> {
 
 /// Which callables are the same one: by hid, and, of those left, by the part that one alone plays on either side.
 fn pair(base: &[Callable], new: &[Callable]) -> Vec<(usize, usize, Matched)> {
-    let mut free: Vec<usize> = (0..new.len()).collect();
+    let identity = |callable: &Callable| (callable.hid, callable.label == Label::Prewarm);
+    let mut free: FxHashMap<(u64, bool), usize> =
+        new.iter().enumerate().map(|(now, callable)| (identity(callable), now)).collect();
     let mut pairs = Vec::new();
-    let same = |a: &Callable, b: &Callable| {
-        a.hid == b.hid && (a.label == Label::Prewarm) == (b.label == Label::Prewarm)
-    };
     let mut left = Vec::new();
     for (old, callable) in base.iter().enumerate() {
-        match free.iter().position(|&now| same(callable, &new[now])) {
-            Some(at) => pairs.push((old, free.remove(at), Matched::Hid)),
+        match free.remove(&identity(callable)) {
+            Some(now) => pairs.push((old, now, Matched::Hid)),
             None => left.push(old),
         }
     }
     for label in [Label::Decode, Label::Prefill] {
         let old: Vec<usize> = left.iter().copied().filter(|&old| base[old].label == label).collect();
-        let now: Vec<usize> = free.iter().copied().filter(|&now| new[now].label == label).collect();
+        let now: Vec<usize> = free.values().copied().filter(|&now| new[now].label == label).collect();
         if let ([old], [now]) = (old.as_slice(), now.as_slice()) {
             pairs.push((*old, *now, Matched::Label));
         }
@@ -272,8 +280,8 @@ fn pair(base: &[Callable], new: &[Callable]) -> Vec<(usize, usize, Matched)> {
 }
 
 /// The root and the stages of a callable, each with its durations in ascending order.
-fn stages(trace: &Trace, callable: &Callable) -> Vec<Samples> {
-    let (roots, stages) = trace.durations(callable);
+fn stages(figures: &mut Figures, callable: &Callable) -> Vec<Samples> {
+    let [roots, stages] = figures.durations(callable);
     let named = roots.into_iter().chain(stages);
     named
         .map(|(name, device, mut sorted)| {

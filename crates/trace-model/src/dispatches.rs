@@ -84,7 +84,7 @@ pub struct Dispatches {
     pub ambiguous_roots: usize,
     /// Dispatches that do not say who they are.
     pub dispatches_without_identity: usize,
-    /// Roots that do not say of which dispatch they are, as those of a chip that takes one run at a time.
+    /// Roots that do not say of which dispatch they are, as those of a run that no parent handed over.
     pub roots_without_identity: usize,
 }
 

@@ -229,6 +229,13 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
+    /// Makes room for so many spans, as far as there is memory for them, so that none is moved while they come.
+    pub(crate) fn reserve(&mut self, spans: usize) {
+        // Without the room they are moved now and then.
+        let _ = self.spans.try_reserve_exact(spans);
+        let _ = self.before.try_reserve_exact(spans);
+    }
+
     /// Adds a span unless an equal record came before.
     #[expect(clippy::too_many_arguments, reason = "the builder's own columns")]
     #[inline]

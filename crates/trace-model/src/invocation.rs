@@ -8,6 +8,7 @@
 
 use crate::build::{Trace, is_grouped};
 use crate::group::Chains;
+use crate::parallel;
 use crate::span::{GroupId, Name, Span};
 use crate::vocabulary::Stage;
 use std::ops::Range;
@@ -127,30 +128,73 @@ impl Part {
 
 /// Groups the spans of `trace`: the invocations, and the span indices that their ranges refer to.
 pub(crate) fn group(trace: &Trace, chains: &Chains) -> (Vec<Invocation>, Vec<u32>) {
+    // By pid, life and inv. The groups of a life come nearly in the order of their inv.
+    let mut lives: Vec<OfLife> = (0..trace.lives().len()).map(|_| OfLife::default()).collect();
+    for id in trace.groups.ids().filter(|&id| chains.of(id).grouped > 0) {
+        let of_life = &mut lives[trace.groups.of(id).life as usize];
+        of_life.ids.push(id);
+        of_life.spans += chains.of(id).grouped as usize;
+    }
+    let mut pids = trace.lives().iter().map(|life| life.pid);
+    lives.iter_mut().for_each(|of_life| of_life.pid = pids.next().unwrap_or_default());
+    lives.sort_by_key(|of_life| of_life.pid);
+
+    let total: usize = lives.iter().map(|of_life| of_life.spans).sum();
+    let share = total.div_ceil(parallel::pieces(total, PIECE_MIN));
+    let mut grouped = vec![0_u32; total];
+    let (mut rest, mut first) = (&mut grouped[..], 0);
+    let mut pieces = Vec::new();
+    let mut spans = 0;
+    let ends_piece = |of_life: &OfLife| {
+        spans += of_life.spans;
+        let ends = spans >= share;
+        spans = if ends { 0 } else { spans };
+        ends
+    };
+    for lives in lives.split_inclusive_mut(ends_piece) {
+        let len = lives.iter().map(|of_life| of_life.spans).sum();
+        let (places, after) = rest.split_at_mut(len);
+        pieces.push((lives, places, first));
+        (rest, first) = (after, first + len);
+    }
+    let invocations =
+        parallel::each(pieces, |(lives, places, first)| order(trace, chains, lives, places, first)).concat();
+    (invocations, grouped)
+}
+
+/// Fewer spans are not worth a thread.
+const PIECE_MIN: usize = 1 << 15;
+
+/// The groups of one life.
+#[derive(Default)]
+struct OfLife {
+    pid: u64,
+    ids: Vec<GroupId>,
+    /// How many spans they have that belong to invocations.
+    spans: usize,
+}
+
+/// Puts the spans of some lives into their places, which are the trace's from `first` on, and says what invocations they
+/// make.
+fn order(
+    trace: &Trace,
+    chains: &Chains,
+    lives: &mut [OfLife],
+    places: &mut [u32],
+    mut first: usize,
+) -> Vec<Invocation> {
     let part = |index: u32| {
         let span = &trace.spans[index as usize];
         Part::new(trace.name(span), trace.depth(span))
     };
-
-    // By pid, life and inv. The groups of a life come nearly in the order of their inv.
-    let mut by_life: Vec<Vec<GroupId>> = vec![Vec::new(); trace.lives().len()];
-    let mut total = 0;
-    for id in trace.groups.ids().filter(|&id| chains.of(id).grouped > 0) {
-        by_life[trace.groups.of(id).life as usize].push(id);
-        total += chains.of(id).grouped as usize;
-    }
-    let mut lives: Vec<u32> = (0..by_life.len() as u32).collect();
-    lives.sort_by_key(|&life| trace.lives()[life as usize].pid);
-
-    let mut grouped = vec![0_u32; total];
     let mut invocations = Vec::new();
-    let mut first = 0;
-    for life in lives {
-        let ids = &mut by_life[life as usize];
+    let mut rest = places;
+    for OfLife { ids, .. } in lives {
         ids.sort_by_key(|&id| trace.groups.of(id).inv);
         for &id in ids.iter() {
             let members = chains.of(id);
-            let group = &mut grouped[first..first + members.grouped as usize];
+            let (group, after) = std::mem::take(&mut rest).split_at_mut(members.grouped as usize);
+            rest = after;
             // Within a group log order holds.
             let spans = chains.backwards(id).filter(|&index| !members.mixed || part(index).grouped);
             group.iter_mut().rev().zip(spans).for_each(|(place, index)| *place = index);
@@ -168,7 +212,7 @@ pub(crate) fn group(trace: &Trace, chains: &Chains) -> (Vec<Invocation>, Vec<u32
             first += group.len();
         }
     }
-    (invocations, grouped)
+    invocations
 }
 
 /// The root among spans, and what they are together; as [`Members`](crate::group::Members) are told while they come.

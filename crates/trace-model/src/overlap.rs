@@ -19,9 +19,6 @@ use crate::vocabulary::Stage;
 
 /// The attributes that say who a run is.
 const IDENTITY: [&str; 5] = ["run_id", "dispatch_id", "run_epoch", "slot_id", "generation"];
-/// Where in it the sequence is, and what stands in for it.
-const DISPATCH_ID: usize = 1;
-const RUN_EPOCH: usize = 2;
 /// The spans that a run must have, by the last part of their names.
 const REQUIRED: [(&str, Stage); 3] =
     [("bind", Stage::Bind), ("runner_run", Stage::RunnerRun), ("claim_release", Stage::ClaimRelease)];
@@ -38,12 +35,42 @@ impl fmt::Display for NotOverlapped {
 
 impl std::error::Error for NotOverlapped {}
 
+/// Who a run is, by what its root says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RunIdentity {
+    /// Its process.
+    pub pid: u64,
+    /// Its invocation.
+    pub inv: u64,
+    /// `run_id`.
+    pub run_id: i64,
+    /// `dispatch_id`; 0 if no scheduler gave one.
+    pub dispatch_id: i64,
+    /// `run_epoch`.
+    pub run_epoch: i64,
+    /// `slot_id`.
+    pub slot_id: i64,
+    /// `generation`.
+    pub generation: i64,
+}
+
+impl RunIdentity {
+    /// Its place among the runs of its process: `dispatch_id`, or `run_epoch` where that is 0.
+    pub fn sequence(&self) -> i64 {
+        if self.dispatch_id == 0 { self.run_epoch } else { self.dispatch_id }
+    }
+}
+
+impl fmt::Display for RunIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pid {} inv {} (sequence {})", self.pid, self.inv, self.sequence())
+    }
+}
+
 /// A run that takes part.
 struct Run<'t> {
     life: u32,
-    pid: u64,
-    inv: u64,
-    sequence: i64,
+    identity: RunIdentity,
     bind: &'t Span,
     runner_run: &'t Span,
     claim_release: &'t Span,
@@ -51,34 +78,34 @@ struct Run<'t> {
 
 impl fmt::Display for Run<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pid {} inv {} (sequence {})", self.pid, self.inv, self.sequence)
+        self.identity.fmt(f)
     }
 }
 
 impl Trace {
-    /// How many pairs of neighbouring runs were pipelined, which is all of them; `hidden`: and the whole binding of
-    /// the second was hidden behind the first.
+    /// The pairs of neighbouring runs, all of which were pipelined; `hidden`: and the whole binding of the second was
+    /// hidden behind the first.
     ///
     /// # Errors
     /// The first pair, or the first run, that says otherwise; or that there is no pair.
-    pub fn native_overlap(&self, hidden: bool) -> Result<usize, NotOverlapped> {
+    pub fn native_overlap(&self, hidden: bool) -> Result<Vec<[RunIdentity; 2]>, NotOverlapped> {
         let mut runs = Vec::new();
         let mut identities = rustc_hash::FxHashSet::default();
         for invocation in self.invocations() {
-            if let Some((run, identity)) = self.identified(invocation)? {
-                if !identities.insert((run.life, identity)) {
+            if let Some((run, numbers)) = self.identified(invocation)? {
+                if !identities.insert((run.life, numbers)) {
                     return refuse(format!("duplicate identity: {run}"));
                 }
                 runs.push(run);
             }
         }
         runs.sort_by_key(|run| (run.life, run.runner_run.ts));
-        let mut pairs = 0;
+        let mut pairs = Vec::new();
         for pair in runs.windows(2).filter(|pair| pair[0].life == pair[1].life) {
             check(&pair[0], &pair[1], hidden)?;
-            pairs += 1;
+            pairs.push([pair[0].identity, pair[1].identity]);
         }
-        if pairs == 0 {
+        if pairs.is_empty() {
             return refuse("need at least two complete native runs of one process");
         }
         Ok(pairs)
@@ -98,35 +125,33 @@ impl Trace {
         if !missing.is_empty() {
             return refuse(format!("pid {pid} inv {inv}: missing identity field(s) {}", missing.join(", ")));
         }
-        let mut identity = [0; IDENTITY.len()];
-        for ((number, key), value) in identity.iter_mut().zip(IDENTITY).zip(values) {
+        let mut numbers = [0; IDENTITY.len()];
+        for ((number, key), value) in numbers.iter_mut().zip(IDENTITY).zip(values) {
             let value = value.unwrap_or_default();
             let Ok(integer) = value.parse() else {
                 return refuse(format!("pid {pid} inv {inv}: non-integer identity {key}={value}"));
             };
             *number = integer;
         }
-        let sequence = if identity[DISPATCH_ID] == 0 { identity[RUN_EPOCH] } else { identity[DISPATCH_ID] };
-        if sequence == 0 {
+        let [run_id, dispatch_id, run_epoch, slot_id, generation] = numbers;
+        let identity = RunIdentity { pid, inv, run_id, dispatch_id, run_epoch, slot_id, generation };
+        if identity.sequence() == 0 {
             return Ok(None);
         }
         let spans = REQUIRED.map(|(_, stage)| invocation.stage(self, stage));
         let [Some(bind), Some(runner_run), Some(claim_release)] = spans else {
             let missing = REQUIRED.iter().zip(spans).filter(|(_, span)| span.is_none());
             let missing: Vec<_> = missing.map(|((name, _), _)| *name).collect();
-            return refuse(format!(
-                "pid {pid} inv {inv} (sequence {sequence}) is missing span(s) {}",
-                missing.join(", ")
-            ));
+            return refuse(format!("{identity} is missing span(s) {}", missing.join(", ")));
         };
-        let run = Run { life: invocation.life, pid, inv, sequence, bind, runner_run, claim_release };
-        Ok(Some((run, identity)))
+        let run = Run { life: invocation.life, identity, bind, runner_run, claim_release };
+        Ok(Some((run, numbers)))
     }
 }
 
 /// Looks at two neighbours.
 fn check(first: &Run<'_>, second: &Run<'_>, hidden: bool) -> Result<(), NotOverlapped> {
-    if second.sequence <= first.sequence {
+    if second.identity.sequence() <= first.identity.sequence() {
         return refuse(format!("launch order is not monotonic: {second} follows {first}"));
     }
     let (bind, runner_run) = (second.bind, first.runner_run);

@@ -128,6 +128,17 @@ impl Trace {
         Ok(Selected { trace: self, left_out })
     }
 
+    /// Says that this is a part of another trace: callables are called what they are called there.
+    pub fn call_as_in(&mut self, whole: &Trace) {
+        self.whole = Some(Whole {
+            spans: whole.spans.len(),
+            invocations: whole.invocations.len(),
+            lossy: whole.is_lossy(),
+            roles: whole.find_roles(&whole.buckets()),
+            left_out: FxHashSet::default(),
+        });
+    }
+
     /// The callables of all invocations, in the order of their first one.
     pub fn hids(&self) -> Vec<u64> {
         let mut seen = FxHashSet::default();

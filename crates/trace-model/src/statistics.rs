@@ -74,6 +74,14 @@ impl Tally {
         self.max = self.max.max(value);
     }
 
+    /// As if all that `other` was given had been added here.
+    pub(crate) fn absorb(&mut self, other: Tally) {
+        self.n += other.n;
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
     /// What they amount to, without the ranks; `None` if there were none.
     pub(crate) fn stats(self) -> Option<Stats> {
         let n = i128::try_from(self.n).ok().filter(|&n| n > 0)?;

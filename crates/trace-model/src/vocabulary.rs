@@ -47,7 +47,8 @@ const RUN_WORDS: [&str; 3] = ["simpler_run", "chip.run", "run_prepared"];
 /// Task slots are numbered 0 to 15; a higher number is no slot.
 pub(crate) const TASK_SLOTS: u8 = 16;
 
-pub(crate) fn family(name: &str) -> Family {
+/// Whose span it is, by its name.
+pub fn family(name: &str) -> Family {
     let first = name.split('.').next().unwrap_or(name);
     match first {
         "chip" | "simpler_run" | "run_prepared" | "simpler_prewarm" => Family::Chip,
@@ -63,8 +64,8 @@ pub(crate) fn family(name: &str) -> Family {
     }
 }
 
-/// The stage of a run that `name` stands for; `None` for a span of anything else.
-pub(crate) fn stage(name: &str) -> Option<Stage> {
+/// What a span of a run stands for, by its name; `None` for any other span.
+pub fn stage(name: &str) -> Option<Stage> {
     let rest = RUN_WORDS.iter().find_map(|word| name.strip_prefix(word))?;
     Some(match rest {
         "" => Stage::Root,
@@ -90,7 +91,7 @@ pub(crate) fn run_word(name: &str) -> Option<&'static str> {
 }
 
 /// The producer of an external span, `ext.<producer>.<span>`; `None` if the name does not say.
-pub(crate) fn producer(name: &str) -> Option<&str> {
+pub fn producer(name: &str) -> Option<&str> {
     let (producer, span) = name.strip_prefix("ext.")?.split_once('.')?;
     let named = !producer.is_empty() && !span.is_empty() && !span.starts_with('.');
     named.then_some(producer)

@@ -262,3 +262,38 @@ fn a_whole_log_has_no_warning() {
     assert_eq!(warnings(&trace), [""; 0]);
     assert!(!trace.is_lossy());
 }
+
+/// So many that they are looked at in pieces, by several threads where there are processors for them.
+#[test]
+fn the_figures_of_a_large_log_are_those_of_its_spans() {
+    const INVOCATIONS: i64 = 6_000;
+    let mut lines = Vec::new();
+    for inv in 1..=INVOCATIONS {
+        for pid in [41, 42, 43] {
+            let mut one = run(inv as u64, 10_000 * inv);
+            one[0].dur = inv;
+            one[3].dur = 200 + inv % 7;
+            if inv % 1_000 == 0 {
+                one.pop();
+            }
+            lines.extend(of_callable(one, 0xa, pid));
+        }
+        lines.extend(of_callable(run(inv as u64, 10_000 * inv), 0xb, 44));
+    }
+    let trace = trace(&lines);
+    assert_eq!(trace.invocations().len(), 4 * INVOCATIONS as usize);
+    assert!(trace.invocations().iter().all(|one| trace.spans_of(one).count() >= 5));
+    let [large, small] = &trace.callables_with_ranks()[..] else { panic!("two callables") };
+    let thrice =
+        |value: fn(i64) -> i64| (1..=INVOCATIONS).flat_map(|inv| [value(inv); 3]).collect::<Vec<i64>>();
+    assert_eq!((large.hid, large.missing_roots), (0xa, 18));
+    assert_eq!(large.roots[0].stats, Stats::of(&mut [1000; 3 * 5_994]).unwrap());
+    assert_eq!(large.stage("bind").unwrap().stats, Stats::of(&mut thrice(|inv| inv)).unwrap());
+    let orch = large.stage("runner_run.device_wall.orch").unwrap();
+    assert!(orch.device);
+    assert_eq!(orch.stats, Stats::of(&mut thrice(|inv| 200 + inv % 7)).unwrap());
+    assert_eq!((large.effective_mean_ns, small.effective_mean_ns), (Some(550), Some(550)));
+    assert_eq!((small.hid, small.missing_roots, small.roots[0].stats.n), (0xb, 0, 6_000));
+    let invs: Vec<u64> = large.invocations.iter().map(|&at| trace.invocations()[at as usize].inv).collect();
+    assert!(invs.is_sorted());
+}

@@ -35,22 +35,25 @@ fn refused(lines: &[Line], hidden: bool, words: &str) {
 #[test]
 fn runs_that_are_bound_while_another_runs_are_pipelined() {
     let mut lines = pipelined();
-    assert_eq!(trace(&lines).native_overlap(true).unwrap(), 2);
+    assert_eq!(trace(&lines).native_overlap(true).unwrap().len(), 2);
     // Whatever the order of the records, and whoever else has no identity.
     lines.reverse();
     lines.extend(run(9, 90_000, 80_000, String::new()));
     lines.extend(run(10, 95_000, 94_000, "run_id=1 dispatch_id=0 run_epoch=0 slot_id=0 generation=0".into()));
-    assert_eq!(trace(&lines).native_overlap(true).unwrap(), 2);
+    assert_eq!(trace(&lines).native_overlap(true).unwrap().len(), 2);
     // Another process has pairs of its own.
     lines.extend(pipelined().into_iter().map(|line| Line { pid: 7, ..line }));
-    assert_eq!(trace(&lines).native_overlap(true).unwrap(), 4);
+    assert_eq!(trace(&lines).native_overlap(true).unwrap().len(), 4);
 }
 
 #[test]
 fn the_epoch_orders_runs_that_nobody_numbers() {
     let lines: Vec<_> =
         (1..=3).flat_map(|n| run(n as u64, n * 1_100, n * 1_100 - 200, identity(0, n))).collect();
-    assert_eq!(trace(&lines).native_overlap(false).unwrap(), 2);
+    let pairs = trace(&lines).native_overlap(false).unwrap();
+    let sequences: Vec<_> =
+        pairs.iter().map(|pair| pair.map(|run| (run.sequence(), run.dispatch_id))).collect();
+    assert_eq!(sequences, [[(1, 0), (2, 0)], [(2, 0), (3, 0)]]);
     let backwards: Vec<_> =
         (1..=3).flat_map(|n| run(n as u64, n * 1_100, n * 1_100 - 200, identity(0, 9 - n))).collect();
     refused(&backwards, false, "launch order is not monotonic");
@@ -67,7 +70,7 @@ fn what_is_no_pipeline_is_told_apart() {
     // Its binding outlasts the first run: overlap, but not hidden.
     let mut lines = run(1, 1_100, 900, identity(1, 1));
     lines.extend(run(2, 3_000, 2_200, identity(2, 2)));
-    assert_eq!(trace(&lines).native_overlap(false).unwrap(), 1);
+    assert_eq!(trace(&lines).native_overlap(false).unwrap().len(), 1);
     refused(&lines, true, "was not fully hidden");
     // On the device before the first has given it back.
     let mut lines = run(1, 1_100, 900, identity(1, 1));

@@ -11,8 +11,7 @@ use std::time::Duration;
 use simpler_platform::{DeviceAddr, Platform};
 use simpler_runtime::{CallableId, ChipRuntime, Launched, Prepared, RunIdentity, RuntimeConfig};
 
-use crate::endpoint::run_one_by_one;
-use crate::{CallableImage, Endpoint, RunArgs, RunError, Task, Tasks};
+use crate::{CallConfig, CallableImage, Endpoint, RunArgs, RunError, Task, Tasks};
 
 /// A chip that runs callables in this process, driven through [`Endpoint`]. Dropping it ends its threads.
 pub struct ChipWorker {
@@ -49,6 +48,27 @@ impl ChipWorker {
         Ok(worker)
     }
 
+    /// Builds and uploads what the first runs would ([`ChipRuntime::prewarm`]).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn prewarm(&self, config: &CallConfig) -> Result<(), RunError> {
+        self.runtime.prewarm(config)
+    }
+
+    /// The first half of [`Endpoint::run`]: gives the run while it is on the device.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there, until the run has ended.
+    pub unsafe fn launch(&self, callable: &[u8; 32], args: &RunArgs) -> Result<Launched<'_>, RunError> {
+        let (_, id) = self.slot(callable)?;
+        // SAFETY: the caller's obligations.
+        unsafe { self.runtime.launch(id, args) }
+    }
+
     fn slot(&self, callable: &[u8; 32]) -> Result<(usize, CallableId), RunError> {
         let slots = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.as_ref()?)));
         let mut found = slots.filter(|(_, slot)| slot.digest == *callable);
@@ -65,9 +85,8 @@ fn hex(digest: &[u8; 32]) -> String {
 
 impl Endpoint for ChipWorker {
     unsafe fn run(&mut self, callable: &[u8; 32], args: &RunArgs) -> Result<(), RunError> {
-        let (_, id) = self.slot(callable)?;
-        // SAFETY: the caller's obligations.
-        unsafe { self.runtime.run(id, args) }
+        // SAFETY: the caller's obligations, for as long as the run lasts, which is until `finalize` returns.
+        unsafe { self.launch(callable, args) }?.wait().finalize()
     }
 
     fn pipeline_depth(&self) -> usize {
@@ -75,10 +94,6 @@ impl Endpoint for ChipWorker {
     }
 
     unsafe fn run_all(&mut self, tasks: &mut dyn Tasks) {
-        if self.pipeline_depth() == 1 {
-            // SAFETY: the caller's obligation.
-            return unsafe { run_one_by_one(self, tasks) };
-        }
         let mut pipeline = Pipeline { worker: self, tasks, prepared: None, launched: None };
         // SAFETY: the caller's obligation.
         while unsafe { pipeline.advance() } {}
@@ -130,7 +145,8 @@ impl Endpoint for ChipWorker {
     }
 }
 
-/// Up to two runs: one on the device, one that is bound meanwhile.
+/// Up to two runs: one on the device, and where the runtime has a second slot, one that is bound meanwhile. Both say in
+/// their roots who they are.
 struct Pipeline<'r> {
     worker: &'r ChipWorker,
     tasks: &'r mut dyn Tasks,
@@ -144,7 +160,9 @@ impl Pipeline<'_> {
     /// # Safety
     /// As for [`Endpoint::run_all`].
     unsafe fn advance(&mut self) -> bool {
+        let overlaps = self.worker.pipeline_depth() > 1;
         if self.prepared.is_none()
+            && (overlaps || self.launched.is_none())
             && let Some(task) = self.tasks.next()
         {
             // SAFETY: the caller's obligation.
@@ -153,8 +171,8 @@ impl Pipeline<'_> {
         let Some((slot, mut run)) = self.launched.take() else {
             return self.launch_next();
         };
-        // With another one bound there is nothing else to do meanwhile.
-        if self.prepared.is_none() && !run.wait_for(LOOK_INTERVAL) {
+        // With another one bound, or without the slot for one, there is nothing else to do meanwhile.
+        if overlaps && self.prepared.is_none() && !run.wait_for(LOOK_INTERVAL) {
             self.launched = Some((slot, run));
             return true;
         }

@@ -49,8 +49,11 @@ pub trait Endpoint {
     /// # Safety
     /// As for [`Endpoint::run`], for every run that `tasks` gives.
     unsafe fn run_all(&mut self, tasks: &mut dyn Tasks) {
-        // SAFETY: the caller's obligation.
-        unsafe { run_one_by_one(self, tasks) };
+        while let Some(task) = tasks.next() {
+            // SAFETY: the caller's obligation.
+            let outcome = unsafe { self.run(&task.callable, &task.args) };
+            tasks.finish(task.slot, outcome);
+        }
     }
     /// The local slot of a callable that the parent's snapshot held or that was registered since.
     fn prepare(&mut self, callable: &[u8; 32]) -> Result<u64, RunError>;
@@ -96,15 +99,3 @@ fn no_device<T>(what: &str) -> Result<T, RunError> {
 /// Makes the endpoint of one child, in that child: gets the chip's index and the parent's snapshot of
 /// callables. Threads may exist from here on.
 pub type MakeEndpoint = dyn Fn(usize, &[CallableImage]) -> Result<Box<dyn Endpoint>, RunError>;
-
-/// Makes the runs that there are, one after the other.
-///
-/// # Safety
-/// As for [`Endpoint::run_all`].
-pub(crate) unsafe fn run_one_by_one<E: Endpoint + ?Sized>(endpoint: &mut E, tasks: &mut dyn Tasks) {
-    while let Some(task) = tasks.next() {
-        // SAFETY: the caller's obligation.
-        let outcome = unsafe { endpoint.run(&task.callable, &task.args) };
-        tasks.finish(task.slot, outcome);
-    }
-}

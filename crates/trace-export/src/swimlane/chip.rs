@@ -420,13 +420,17 @@ impl<'a> Record<'a> {
 }
 
 /// A key with its number, if there is one.
-fn integer<W: Write>(json: &mut Json<W>, key: &str, value: Option<impl itoa::Integer>) -> io::Result<()> {
+fn integer<W: Write>(
+    json: &mut Json<W>,
+    key: &'static str,
+    value: Option<impl itoa::Integer>,
+) -> io::Result<()> {
     let Some(value) = value else { return Ok(()) };
     json.key(key)?;
     json.integer(value)
 }
 
-fn integers<W: Write>(json: &mut Json<W>, key: &str, values: Option<&[i64]>) -> io::Result<()> {
+fn integers<W: Write>(json: &mut Json<W>, key: &'static str, values: Option<&[i64]>) -> io::Result<()> {
     let Some(values) = values else { return Ok(()) };
     json.key(key)?;
     json.array(|json| values.iter().try_for_each(|&value| json.integer(value)))

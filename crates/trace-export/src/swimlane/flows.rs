@@ -14,13 +14,13 @@ use std::io::{self, Write};
 type Task = (u32, String, String);
 
 /// Writes a pair of flow events for each dispatch whose submit is in the log. The events are in time order.
-pub(super) fn write<W: Write>(json: &mut Json<W>, trace: &Trace, events: &[Event<'_>]) -> io::Result<()> {
+pub(super) fn write<W: Write>(json: &mut Json<W>, trace: &Trace, events: &[&Event<'_>]) -> io::Result<()> {
     let of_leaf = |leaf: &'static str| {
-        events.iter().filter_map(move |event| {
+        events.iter().copied().filter_map(move |event| {
             let What::Host(span) = event.what else { return None };
             let name = trace.name(span);
             let meant = name.family == Family::Scheduler && name.leaf() == leaf;
-            Some((event, span, task(trace, span).filter(|_| meant)?))
+            Some((event, span, if meant { task(trace, span) } else { None }?))
         })
     };
     let mut submits: FxHashMap<Task, Vec<&Event<'_>>> = FxHashMap::default();
@@ -39,15 +39,15 @@ pub(super) fn write<W: Write>(json: &mut Json<W>, trace: &Trace, events: &[Event
                 json.key("ph")?;
                 json.text(ph)?;
                 json.key("name")?;
-                json.text("task dispatch")?;
+                json.word("task dispatch")?;
                 json.key("cat")?;
-                json.text("host.scheduler")?;
+                json.word("host.scheduler")?;
                 json.key("id")?;
                 json.integer(id)?;
                 if ph == "f" {
                     // It ends at the span around it, not at the next one.
                     json.key("bp")?;
-                    json.text("e")?;
+                    json.word("e")?;
                 }
                 json.key("ts")?;
                 json.us(ts)?;

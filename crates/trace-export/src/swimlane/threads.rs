@@ -53,7 +53,9 @@ pub(super) fn place<'a>(trace: &'a Trace, phases: &'a HostPhases, picture: &mut 
         Host { span, phase: Some(phase), invocation: number(phase.bind), foreign: false }
     }));
     // Stable: of equal ones, the first in the log is the outer one.
-    spans.sort_by_key(|host| (host.thread(trace), host.start(), Reverse(host.end()), host.depth(trace)));
+    spans.sort_by_cached_key(|host| {
+        (host.thread(trace), host.start(), Reverse(host.end()), host.depth(trace))
+    });
 
     for spans in spans.chunk_by(|a, b| a.thread(trace) == b.thread(trace)) {
         let (pid, tid) = spans[0].thread(trace);
