@@ -10,7 +10,7 @@ from simpler.task_interface import CallConfig, _Plan
 from typing_extensions import disjoint_base
 
 #: The checksum of this stub when the extension was built.
-INTERFACE: str
+INTERFACE: int
 __version__: str
 
 # -- log --
