@@ -12,7 +12,7 @@ from typing_extensions import CapsuleType, disjoint_base
 _T = TypeVar("_T")
 
 #: The checksum of this stub when the extension was built.
-INTERFACE: str
+INTERFACE: int
 __version__: str
 
 # -- log --

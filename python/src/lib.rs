@@ -40,7 +40,21 @@ use pyo3::prelude::*;
 
 /// The checksum of the stub that this module was built beside: what it is to the Python package. A package with another
 /// stub says that the extension is stale.
-const INTERFACE: &str = env!("SIMPLER_INTERFACE");
+const INTERFACE: u32 = crc32(include_bytes!("../simpler/_task_interface.pyi"));
+
+/// The checksum that Python has as `zlib.crc32`.
+const fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    let mut bit = 0;
+    while bit < 8 * bytes.len() {
+        if bit % 8 == 0 {
+            crc ^= bytes[bit / 8] as u32;
+        }
+        crc = (crc >> 1) ^ (crc & 1) * 0xedb8_8320;
+        bit += 1;
+    }
+    !crc
+}
 
 #[pymodule]
 fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
