@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import simpler
+from child_python import LIMIT_S, environment
 
 HID = "e5f281fa91e2a5d3"
 
@@ -234,5 +235,5 @@ def test_ctrl_c_ends_a_reading() -> None:
         "except KeyboardInterrupt:\n"
         "    print('interrupted')\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment(), timeout=LIMIT_S)
     assert done.stdout == "interrupted\n", done.stderr
