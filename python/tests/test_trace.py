@@ -575,7 +575,7 @@ if pid == 0:
 """,
             tmp_path,
         )
-        by_process = [names_and_depths(spans(records)) for records in sorted(logs(tmp_path).values(), key=len)]
+        by_process = sorted((names_and_depths(spans(records)) for records in logs(tmp_path).values()), key=len)
         # One that parent and child both end is one record of each.
         assert by_process == [
             [("over%20the%20fork", 0)],
