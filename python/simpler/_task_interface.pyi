@@ -8,8 +8,10 @@ from typing import Any, Literal, Self, final
 
 from simpler.task_interface import CallConfig, _Plan
 
-#: What the package beside it has to expect; see ``simpler._extension``.
-INTERFACE: int
+from typing_extensions import disjoint_base
+
+#: The checksum of this stub when the extension was built.
+INTERFACE: str
 __version__: str
 
 # -- log --
@@ -37,6 +39,7 @@ def _emit_host_span(
 def _monotonic_now_ns() -> int: ...
 def _host_spans_active() -> bool: ...
 
+@disjoint_base
 class _HostSpan:
     def __new__(cls, name: str, attributes: dict[str, object]) -> Self: ...
     def __enter__(self) -> Self: ...

@@ -9,20 +9,26 @@
 //! - `memory`, `tensor`, `dlpack`: what runs read and write;
 //! - `plan`, `worker`, `chip`: workers of every level, made of a plan; `owner` is who may use one, `interrupt` how a wait
 //!   for one ends early;
-//! - `decoder`: the model example.
+//! - `decoder`: the model example;
+//! - `spans`, `invocations`: what `simpler_setup.tools.strace_timing` gives of a log; `lines` is how it comes in;
+//! - `console`: the command line.
 //!
 //! Every function may be called from any thread that holds the GIL. Panics become `PanicException`; none is expected.
 
 mod callable;
 mod chip;
+mod console;
 mod decoder;
 mod dlpack;
 mod error;
 mod interrupt;
+mod invocations;
+mod lines;
 mod log;
 mod memory;
 mod owner;
 mod plan;
+mod spans;
 mod tensor;
 mod text;
 mod trace;
@@ -30,9 +36,9 @@ mod worker;
 
 use pyo3::prelude::*;
 
-/// The version of what the Python package and this module say to each other; a package that finds another one here
-/// says that the extension is stale.
-const INTERFACE: u32 = 1;
+/// The checksum of the stub that this module was built beside: what it is to the Python package. A package with another
+/// stub says that the extension is stale.
+const INTERFACE: &str = env!("SIMPLER_INTERFACE");
 
 #[pymodule]
 fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -46,5 +52,10 @@ fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<tensor::Tensor>()?;
     worker::add(module)?;
     chip::add(module)?;
-    decoder::add(module)
+    decoder::add(module)?;
+    spans::add(module)?;
+    invocations::add(module)?;
+    console::add(module)?;
+    // Who imports from here names what it imports.
+    module.delattr("__all__")
 }

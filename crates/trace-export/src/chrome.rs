@@ -278,9 +278,8 @@ fn unaligned_span<W: Write>(json: &mut Json<W>, trace: &Trace, span: &Span) -> i
 /// `taken` are process ids that no invocation is given.
 fn by_invocation<W: Write>(json: &mut Json<W>, trace: &Trace, taken: &FxHashSet<u64>) -> io::Result<usize> {
     let mut labels: FxHashMap<u32, String> = FxHashMap::default();
-    for callable in trace.callables() {
-        let label = callable.display_label();
-        labels.extend(callable.invocations.iter().map(|&index| (index, label.clone())));
+    for (label, invocations) in trace.labels() {
+        labels.extend(invocations.into_iter().map(|index| (index, label.clone())));
     }
     let mut spans = 0;
     let lanes = (1_u64..).filter(|lane| !taken.contains(lane));

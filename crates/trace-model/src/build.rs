@@ -518,6 +518,21 @@ impl Trace {
         &self.grouped[invocation.range()]
     }
 
+    /// All distinct names, in the order in which the log first has them.
+    pub fn names(&self) -> &[Name] {
+        &self.names
+    }
+
+    /// How many distinct attribute texts there are.
+    pub fn attributes_len(&self) -> usize {
+        self.device.len()
+    }
+
+    /// Which of the distinct attribute texts a span has, from 0 on.
+    pub fn attributes_index(&self, span: &Span) -> usize {
+        span.attrs.0 as usize
+    }
+
     /// The name of a span.
     pub fn name(&self, span: &Span) -> &Name {
         &self.names[self.name_id(span).0 as usize]
@@ -638,32 +653,44 @@ impl Trace {
         *self.orphans.get_or_init(|| self.invocations.iter().map(of).sum())
     }
 
-    /// Whether some record is known to be missing, damaged or cut, so that the numbers may be bent. A drop
-    /// report that is damaged or contradicts itself may hide a loss, so it counts as one. Said of the whole log, whatever
-    /// part of it was selected.
+    /// Whether some record is known to be missing, damaged or cut, so that the numbers may be bent: whether there are any
+    /// [`Trace::losses`]. Said of the whole log, whatever part of it was selected.
     pub fn is_lossy(&self) -> bool {
-        if let Some(whole) = &self.whole {
-            return whole.lossy;
+        match &self.whole {
+            Some(whole) => whole.lossy,
+            None => self.losses().any(|(_, count)| count > 0),
         }
+    }
+
+    /// What is known to be missing, damaged or cut, and how often; 0 for what is not. A drop report that is damaged or
+    /// contradicts itself may hide a loss, so it counts as one. The last are counted when they are asked for.
+    pub fn losses(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = &self.counts;
-        let damaged = [
-            counts.torn,
-            counts.malformed,
-            counts.unknown_version,
-            counts.truncated_records,
-            counts.truncated_fields,
-            counts.damaged_anchors,
-            counts.damaged_host_identities,
-            counts.damaged_drop_reports,
-            counts.unreadable,
+        let drops = || self.lives.iter().filter_map(|life| life.drops);
+        let inconsistent = drops().filter(|drops| !drops.consistent()).count() as u64;
+        let known = [
+            ("torn", counts.torn),
+            ("malformed", counts.malformed),
+            ("unknown_version", counts.unknown_version),
+            ("truncated_records", counts.truncated_records),
+            ("truncated_fields", counts.truncated_fields),
+            ("damaged_anchors", counts.damaged_anchors),
+            ("damaged_host_identities", counts.damaged_host_identities),
+            ("damaged_drop_reports", counts.damaged_drop_reports),
+            ("unreadable", counts.unreadable),
+            ("dropped", self.dropped()),
+            ("inconsistent_drop_reports", inconsistent),
         ];
-        damaged.into_iter().any(|count| count > 0)
-            || self
-                .lives
-                .iter()
-                .filter_map(|life| life.drops)
-                .any(|drops| drops.total > 0 || !drops.consistent())
-            || self.invocations.iter().any(|invocation| invocation.root().is_none())
-            || self.orphans() > 0
+        let of_invocations = [
+            ("missing_roots", Trace::missing_roots as fn(&Trace) -> usize),
+            ("orphans", Trace::orphans as fn(&Trace) -> usize),
+        ];
+        let counted = of_invocations.into_iter().map(|(what, count)| (what, count(self) as u64));
+        known.into_iter().chain(counted)
+    }
+
+    /// Invocations whose root was lost.
+    pub fn missing_roots(&self) -> usize {
+        self.invocations.iter().filter(|invocation| invocation.root().is_none()).count()
     }
 }

@@ -9,6 +9,7 @@ use crate::span::{NameId, Span};
 use crate::statistics::{Ranks, Stats, Tally};
 use crate::vocabulary::{Stage, run_word};
 use rustc_hash::FxHashMap;
+use std::borrow::Cow;
 
 /// What part a callable plays, as far as its invocation counts tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +75,7 @@ pub struct Callable {
 impl Callable {
     /// The label that was given, else the label's word, else the first eight digits of `hid`.
     pub fn display_label(&self) -> String {
-        let word = self.given_label.as_deref().or(self.label.word());
-        word.map_or_else(|| hex8(self.hid), str::to_owned)
+        display_label(self.given_label.as_deref(), self.label, self.hid)
     }
 
     /// The stage whose name ends in `leaf_path`, such as `runner_run.device_wall`, in any era's spelling.
@@ -86,6 +86,10 @@ impl Callable {
             })
         })
     }
+}
+
+fn display_label(given: Option<&str>, label: Label, hid: u64) -> String {
+    given.or(label.word()).map_or_else(|| hex8(hid), str::to_owned)
 }
 
 fn hex8(hid: u64) -> String {
@@ -327,18 +331,39 @@ impl Trace {
         self.callables_by(true)
     }
 
+    /// What each callable is called, as [`Callable::display_label`], with its invocations as indices into the trace's;
+    /// callables as in [`Trace::callables`], without any figure.
+    pub fn labels(&self) -> Vec<(String, Vec<u32>)> {
+        let buckets = self.buckets();
+        let roles = self.roles_of(&buckets);
+        let called = buckets.into_iter().map(|bucket| {
+            let first = &self.invocations()[bucket[0] as usize];
+            let (label, given, _) = self.part_of(first, &roles);
+            (display_label(given, label, first.hid), bucket)
+        });
+        called.collect()
+    }
+
     fn callables_by(&self, ranks: bool) -> Vec<Callable> {
         let buckets = self.buckets();
-        let found;
-        let roles = match self.roles() {
-            Some(roles) => roles,
-            None => {
-                found = self.find_roles(&buckets);
-                &found
-            }
-        };
+        let roles = self.roles_of(&buckets);
         let mut figures = Figures::new(self, ranks);
-        buckets.into_iter().map(|bucket| self.callable(bucket, roles, &mut figures)).collect()
+        buckets.into_iter().map(|bucket| self.callable(bucket, &roles, &mut figures)).collect()
+    }
+
+    fn roles_of(&self, buckets: &[Vec<u32>]) -> Cow<'_, FxHashMap<u64, Role>> {
+        self.roles().map_or_else(|| Cow::Owned(self.find_roles(buckets)), Cow::Borrowed)
+    }
+
+    /// The label of an invocation's callable, the one that it was given, and whether it shares the place of the most
+    /// invoked. Setup plays a part of its own.
+    fn part_of(&self, invocation: &Invocation, roles: &FxHashMap<u64, Role>) -> (Label, Option<&str>, bool) {
+        if invocation.kind == Kind::Prewarm {
+            return (Label::Prewarm, None, false);
+        }
+        let Role { label, tied } =
+            roles.get(&invocation.hid).copied().unwrap_or(Role { label: Label::None, tied: false });
+        (label, self.given_label(invocation.hid), tied)
     }
 
     /// The invocations of each callable, in log order; callables as in [`Trace::callables`].
@@ -368,13 +393,12 @@ impl Trace {
         figures.look_at_all(&bucket);
         let roots = figures.roots.take(self);
         let first = at(bucket[0]);
-        let setup = first.kind == Kind::Prewarm;
-        let role = roles.get(&first.hid).filter(|_| !setup);
+        let (label, given, tied) = self.part_of(first, roles);
         Callable {
             hid: first.hid,
-            label: if setup { Label::Prewarm } else { role.map_or(Label::None, |role| role.label) },
-            given_label: self.given_label(first.hid).filter(|_| !setup).map(Into::into),
-            tied: role.is_some_and(|role| role.tied),
+            label,
+            given_label: given.map(Into::into),
+            tied,
             root_name: match roots.first() {
                 Some(root) => root.name.clone(),
                 None => self.lost_root_name(first),

@@ -74,6 +74,6 @@ pub use statistics::{Ranks, Stats, mean_ns, median_ns};
 pub use steps::{AlignedBy, DeviceGap, Excess, LateBy, Rank, Step, StepRun, Steps};
 pub use task_slots::{SlotInterval, SlotTimes, TaskSlots};
 pub use tree::{CallTree, Node, parents};
-pub use vocabulary::{Family, Stage, family, producer};
+pub use vocabulary::{Family, Stage, family, producer, stage};
 pub use wall_time::{NoWallTime, WallTime, utc};
 pub use warnings::warnings;

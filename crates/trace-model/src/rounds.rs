@@ -5,7 +5,7 @@
 
 use crate::build::Trace;
 use crate::callable::Callable;
-use crate::invocation::Kind;
+use crate::invocation::{Invocation, Kind};
 use crate::vocabulary::Stage;
 
 /// With more rounds than this, the extremes are also cut off before the mean.
@@ -76,6 +76,18 @@ fn mean(values: &[i64]) -> Option<f64> {
 }
 
 impl Trace {
+    /// What an invocation took on the host and on the device.
+    pub fn round(&self, invocation: &Invocation) -> Round {
+        let stage = |stage| invocation.stage(self, stage).map(|span| span.dur);
+        Round {
+            host_ns: invocation.root_span(self).map(|root| root.dur),
+            device_ns: stage(Stage::DeviceWall),
+            effective_ns: invocation.effective_ns(self),
+            orch_ns: stage(Stage::Orch),
+            sched_ns: stage(Stage::Sched),
+        }
+    }
+
     /// The rounds of the callable with the most runs, of `callables` as [`Trace::callables`] gives them;
     /// `None` if nothing ran.
     pub fn rounds(&self, callables: &[Callable]) -> Option<Rounds> {
@@ -90,16 +102,7 @@ impl Trace {
             .iter()
             .map(|&index| &self.invocations()[index as usize])
             .filter(|invocation| invocation.kind == Kind::Run)
-            .map(|invocation| {
-                let stage = |stage| invocation.stage(self, stage).map(|span| span.dur);
-                Round {
-                    host_ns: invocation.root_span(self).map(|root| root.dur),
-                    device_ns: stage(Stage::DeviceWall),
-                    effective_ns: invocation.effective_ns(self),
-                    orch_ns: stage(Stage::Orch),
-                    sched_ns: stage(Stage::Sched),
-                }
-            })
+            .map(|invocation| self.round(invocation))
             .collect();
         (!rounds.is_empty()).then_some(Rounds { hid: busiest.hid, rounds })
     }

@@ -34,6 +34,13 @@ pub(crate) struct GroupId(pub(crate) u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NameId(pub(crate) u32);
 
+impl NameId {
+    /// Where in [`Trace::names`](crate::Trace::names) the name is.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// A distinct attribute text; index into the trace's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct AttrsId(pub(crate) u32);

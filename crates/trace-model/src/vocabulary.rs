@@ -64,8 +64,8 @@ pub fn family(name: &str) -> Family {
     }
 }
 
-/// The stage of a run that `name` stands for; `None` for a span of anything else.
-pub(crate) fn stage(name: &str) -> Option<Stage> {
+/// What a span of a run stands for, by its name; `None` for any other span.
+pub fn stage(name: &str) -> Option<Stage> {
     let rest = RUN_WORDS.iter().find_map(|word| name.strip_prefix(word))?;
     Some(match rest {
         "" => Stage::Root,

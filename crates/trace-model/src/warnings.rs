@@ -56,7 +56,7 @@ pub fn warnings(trace: &Trace) -> Vec<String> {
             counts.damaged_drop_reports
         ));
     }
-    let lost = trace.invocations().iter().filter(|invocation| invocation.root().is_none()).count();
+    let lost = trace.missing_roots();
     if lost > 0 {
         out.push(format!(
             "warning: {lost} of {} invocation(s) have no root record; their whole duration is missing below",
