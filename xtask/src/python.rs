@@ -119,7 +119,7 @@ pub(crate) fn bench(as_json: bool) -> Result<()> {
 }
 
 /// The scripts of `python/benches`; each takes a log as its argument.
-const BENCHES: [&str; 2] = ["logging", "reading"];
+const BENCHES: [&str; 2] = ["host_log", "reading"];
 
 /// How large that log is, in millions of bytes.
 const LOG_MB: u64 = 100;

@@ -49,7 +49,7 @@ impl Diff {
             }
         }
         let [base, new] = readings.as_slice() else { return Ok(Exit::Unusable) };
-        self.runs.say_unknown(&[&base.trace, &new.trace], &mut console.err);
+        self.runs.unknown(&[&base.trace, &new.trace]).iter().for_each(|note| console.err.say(note));
         let found = match compare(&base.trace, &new.trace, self.max_regression) {
             Ok(found) => found,
             Err(why) => return refuse(console, self.json, &why.to_string()),

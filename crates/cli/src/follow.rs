@@ -33,6 +33,18 @@ pub(crate) enum Form {
     Lines,
 }
 
+/// Which view is shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// More may come.
+    Meanwhile,
+    /// The log has ended.
+    Last,
+}
+
+/// A view of a reading, and the part of it that was asked for; or why there is none, which may yet change.
+type Shown = io::Result<Result<Reading, String>>;
+
 /// Whether it was asked to end.
 // FORK: nothing here forks.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -72,15 +84,15 @@ impl Drop for Listening {
 }
 
 /// Follows a log and shows it whenever the view has changed, until it ends or a signal comes; or until nobody reads
-/// standard output any more. Returns what was read.
+/// standard output any more. Returns what was read, as far as it was asked for.
 ///
 /// `show` gives a view of a reading that holds a span, and what is to be said on stderr beside it.
 pub(crate) fn follow(
     mut follower: Follower,
     form: Form,
     console: &mut Console<'_>,
-    show: impl Fn(&mut Vec<u8>, &Reading, &mut Vec<String>) -> io::Result<()>,
-) -> anyhow::Result<Reading> {
+    show: impl Fn(&mut Vec<u8>, Reading, &mut Vec<String>, When) -> Shown,
+) -> anyhow::Result<Result<Reading, String>> {
     let _listening = Listening::begin()?;
     let mut screen = Screen::new(form, console);
     let mut due = Instant::now();
@@ -90,8 +102,9 @@ pub(crate) fn follow(
         news |= follower.poll(&mut |notice| screen.notice(format!("note: {notice}"))) > 0;
         if news && Instant::now() >= due {
             let began = Instant::now();
-            let readable = screen.show(&follower.snapshot(), &show)?;
-            if !readable {
+            // Why there is no view yet is said there.
+            let _ = screen.show(follower.snapshot(), When::Meanwhile, &show)?;
+            if screen.unread {
                 break;
             }
             due = began + REFRESH_PAUSE_MIN.max(began.elapsed() * REFRESH_SHARE);
@@ -100,9 +113,7 @@ pub(crate) fn follow(
         follower.wait();
     }
     follower.poll(&mut |notice| screen.notice(format!("note: {notice}")));
-    let reading = follower.finish();
-    screen.show(&reading, &show)?;
-    Ok(reading)
+    Ok(screen.show(follower.finish(), When::Last, &show)?)
 }
 
 /// What somebody sees.
@@ -116,6 +127,8 @@ struct Screen<'c, 'a> {
     shown: Option<Vec<u8>>,
     said: Vec<String>,
     notices: Vec<String>,
+    /// Whether nobody reads any more.
+    unread: bool,
 }
 
 impl<'c, 'a> Screen<'c, 'a> {
@@ -129,6 +142,7 @@ impl<'c, 'a> Screen<'c, 'a> {
             shown: None,
             said: Vec::new(),
             notices: Vec::new(),
+            unread: false,
         }
     }
 
@@ -140,28 +154,37 @@ impl<'c, 'a> Screen<'c, 'a> {
         self.notices.push(notice);
     }
 
-    /// Shows a reading, unless nothing has changed. False if nobody reads any more.
+    /// Shows a reading, unless nothing has changed.
     fn show(
         &mut self,
-        reading: &Reading,
-        show: impl Fn(&mut Vec<u8>, &Reading, &mut Vec<String>) -> io::Result<()>,
-    ) -> io::Result<bool> {
+        reading: Reading,
+        when: When,
+        show: impl Fn(&mut Vec<u8>, Reading, &mut Vec<String>, When) -> Shown,
+    ) -> Shown {
         if reading.trace.spans().is_empty() {
-            return Ok(true);
+            return Ok(Ok(reading));
         }
         self.view.clear();
         let mut remarks = Vec::new();
-        show(&mut self.view, reading, &mut remarks)?;
+        let shown = show(&mut self.view, reading, &mut remarks, when)?;
+        if let Err(sentence) = &shown
+            && self.redrawn
+        {
+            // Where it is not drawn over, it is said once, in the end.
+            remarks.push(sentence.clone());
+        }
         if self.shown.as_ref() == Some(&self.view) && self.said == remarks {
-            return Ok(true);
+            return Ok(shown);
         }
         match self.print(&remarks) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(false),
-            printed => printed?,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.unread = true,
+            printed => {
+                printed?;
+                self.said = remarks;
+                self.shown = Some(std::mem::take(&mut self.view));
+            }
         }
-        self.said = remarks;
-        self.shown = Some(std::mem::take(&mut self.view));
-        Ok(true)
+        Ok(shown)
     }
 
     fn print(&mut self, remarks: &[String]) -> io::Result<()> {
@@ -173,7 +196,7 @@ impl<'c, 'a> Screen<'c, 'a> {
         } else {
             remarks.iter().filter(|remark| !self.said.contains(remark)).for_each(|line| err.say(line));
         }
-        if self.shown.as_ref() == Some(&self.view) && !self.redrawn {
+        if (self.shown.as_ref() == Some(&self.view) || self.view.is_empty()) && !self.redrawn {
             return Ok(());
         }
         let mut block = Vec::with_capacity(self.view.len() + 32);

@@ -3,14 +3,11 @@
 use crate::Stream;
 use simpler_trace_ingest::{Reading, profile_window};
 use simpler_trace_model as model;
-use simpler_trace_model::{Criterion, NothingLeft, Selected, Trace, WallTime, utc};
+use simpler_trace_model::{Criterion, NothingLeft, Selected, Trace, TraceBuilder, WallTime, utc};
 use std::path::PathBuf;
 
 /// How many callables a sentence names.
 pub(crate) const HIDS_SHOWN: usize = 10;
-
-/// The options by their names. A log that grows is shown whole.
-pub(crate) const OPTIONS: [&str; 6] = ["skip_first", "label", "since", "until", "hid", "only_overlapping"];
 
 #[derive(clap::Args)]
 pub(crate) struct Selection {
@@ -42,15 +39,15 @@ pub(crate) struct Runs {
     label: Vec<(u64, String)>,
 }
 
+/// A selection that can be asked of any number of logs: what it needs besides them was read.
+pub(crate) struct Asked<'a> {
+    arguments: &'a Selection,
+    selection: model::Selection,
+}
+
 impl Selection {
-    /// What is asked for of a log. Says what was left out; the error is a sentence.
-    pub(crate) fn apply(&self, mut reading: Reading, err: &mut Stream<'_>) -> Result<Reading, String> {
-        self.runs.name(&mut reading.trace);
-        self.runs.say_unknown(&[&reading.trace], err);
-        let has = reading.trace.hids();
-        if let Some(hid) = self.hid.iter().find(|hid| !has.contains(hid)) {
-            return Err(format!("--hid {hid:x}: the log has no such callable; it has {}", list(&has)));
-        }
+    /// Looks at the options before any log is read. The error is a sentence.
+    pub(crate) fn ask(&self) -> Result<Asked<'_>, String> {
         if let (Some(since), Some(until)) = (self.since, self.until)
             && until <= since
         {
@@ -64,7 +61,7 @@ impl Selection {
             overlapping: window.map_err(|error| error.to_string())?,
             skip_first: self.runs.skip_first,
         };
-        select(reading, &selection, err, |nothing| self.nothing_left(&selection, nothing))
+        Ok(Asked { arguments: self, selection })
     }
 
     fn nothing_left(&self, selection: &model::Selection, nothing: &NothingLeft) -> String {
@@ -96,27 +93,52 @@ impl Selection {
     }
 }
 
+impl Asked<'_> {
+    /// What is asked for of a log, and notes of what was left out or has to be known. The error is a sentence.
+    pub(crate) fn apply(&self, mut reading: Reading) -> Result<(Reading, Vec<String>), String> {
+        let Asked { arguments, selection } = self;
+        arguments.runs.name(&mut reading.trace);
+        let mut notes = arguments.runs.unknown(&[&reading.trace]);
+        let has = reading.trace.hids();
+        if let Some(hid) = selection.hids.iter().find(|hid| !has.contains(hid)) {
+            return Err(format!("--hid {hid:x}: the log has no such callable; it has {}", list(&has)));
+        }
+        let hosts = reading.trace.hosts().len();
+        if selection.overlapping.is_some() && hosts > 1 {
+            notes.push(format!(
+                "warning: the log is of {hosts} hosts, whose clocks differ; --only-overlapping takes the profile's for that \
+                 of each"
+            ));
+        }
+        notes.extend(select(&mut reading, selection, |nothing| arguments.nothing_left(selection, nothing))?);
+        Ok((reading, notes))
+    }
+}
+
 impl Runs {
-    /// As [`Selection::apply`], to one of several logs.
+    /// As [`Asked::apply`], to one of several logs.
     pub(crate) fn apply(&self, mut reading: Reading, err: &mut Stream<'_>) -> Result<Reading, String> {
         self.name(&mut reading.trace);
         let selection = model::Selection { skip_first: self.skip_first, ..model::Selection::default() };
-        select(reading, &selection, err, |_| self.nothing_left())
+        let notes = select(&mut reading, &selection, |_| self.nothing_left())?;
+        notes.iter().for_each(|note| err.say(note));
+        Ok(reading)
     }
 
     fn name(&self, trace: &mut Trace) {
         self.label.iter().for_each(|(hid, label)| trace.name_callable(*hid, label.as_str()));
     }
 
-    /// Says which names are for callables that no log has.
-    pub(crate) fn say_unknown(&self, traces: &[&Trace], err: &mut Stream<'_>) {
+    /// Which names are for callables that no log has.
+    pub(crate) fn unknown(&self, traces: &[&Trace]) -> Vec<String> {
         let has: Vec<u64> = match self.label.is_empty() {
-            true => return,
+            true => return Vec::new(),
             false => traces.iter().flat_map(|trace| trace.hids()).collect(),
         };
-        for (hid, label) in self.label.iter().filter(|(hid, _)| !has.contains(hid)) {
-            err.say(format_args!("note: --label {hid:x}={label}: there is no such callable"));
-        }
+        let unknown = self.label.iter().filter(|(hid, _)| !has.contains(hid));
+        unknown
+            .map(|(hid, label)| format!("note: --label {hid:x}={label}: there is no such callable"))
+            .collect()
     }
 
     fn nothing_left(&self) -> String {
@@ -127,25 +149,24 @@ impl Runs {
     }
 }
 
-/// Selects, and says how many invocations each option has left out.
+/// Selects; how many invocations each option has left out.
 fn select(
-    mut reading: Reading,
+    reading: &mut Reading,
     selection: &model::Selection,
-    err: &mut Stream<'_>,
     nothing_left: impl FnOnce(&NothingLeft) -> String,
-) -> Result<Reading, String> {
-    let Selected { trace, left_out } =
-        reading.trace.select(selection).map_err(|nothing| nothing_left(&nothing))?;
+) -> Result<Vec<String>, String> {
+    let whole = std::mem::replace(&mut reading.trace, TraceBuilder::new().finish());
+    let Selected { trace, left_out } = whole.select(selection).map_err(|nothing| nothing_left(&nothing))?;
     reading.trace = trace;
-    for (criterion, n) in left_out {
+    let note = |(criterion, n)| {
         let option = option(selection, criterion);
         let why = match criterion {
             Criterion::WallTime => " whose process has no clock anchor from before them",
             _ => "",
         };
-        err.say(format_args!("note: {option} leaves out {n} invocation(s){why}"));
-    }
-    Ok(reading)
+        format!("note: {option} leaves out {n} invocation(s){why}")
+    };
+    Ok(left_out.into_iter().map(note).collect())
 }
 
 /// The option that asks for it.

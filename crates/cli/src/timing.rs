@@ -1,8 +1,8 @@
 //! `simpler timing`: where each callable's time goes.
 
-use crate::follow::{Form, follow};
+use crate::follow::{Form, When, follow};
 use crate::log::{Logs, complain, complaints, refuse};
-use crate::selection::{self, Selection};
+use crate::selection::{self, Asked, Selection};
 use crate::{Console, Exit, Stream};
 use anyhow::Context;
 use simpler_trace_export::chip_records::{self, ChipRecords};
@@ -84,7 +84,7 @@ pub(crate) struct Timing {
     /// time in a pipe, as one object a line with --json. SIGINT and SIGTERM end it, and so does the end of all input if
     /// that is standard input alone; pictures are written then. Packed files are read once. Exits 0, or 2 if there was no
     /// span.
-    #[arg(long, conflicts_with = "assert_native_overlap", conflicts_with_all = selection::OPTIONS)]
+    #[arg(long, conflicts_with = "assert_native_overlap")]
     follow: bool,
     /// Print the figures as one JSON object on one line
     #[arg(long)]
@@ -119,8 +119,12 @@ impl Timing {
             self.trace_out.is_some() || self.swimlane.is_some() || self.merge.is_empty(),
             "--merge only adds to a picture, so it needs --trace-out or --swimlane"
         );
+        let asked = match self.selection.ask() {
+            Ok(asked) => asked,
+            Err(sentence) => return refuse(console, self.json, &sentence),
+        };
         if self.follow {
-            return self.follow(console);
+            return self.follow(&asked, console);
         }
         let reading = match self.logs.read(self.keep(), console) {
             Ok(reading) => reading,
@@ -130,10 +134,11 @@ impl Timing {
         if let Some(sentence) = self.logs.unusable(&reading) {
             return refuse(console, self.json, &sentence);
         }
-        let reading = match self.selection.apply(reading, &mut console.err) {
-            Ok(reading) => reading,
+        let (reading, notes) = match asked.apply(reading) {
+            Ok(selected) => selected,
             Err(sentence) => return refuse(console, self.json, &sentence),
         };
+        notes.iter().for_each(|note| console.err.say(note));
         let mut overlapped_pairs = None;
         if self.assert_native_overlap {
             match reading.trace.native_overlap(self.require_hidden_prepare) {
@@ -162,17 +167,26 @@ impl Timing {
     }
 
     /// Shows a log that grows, and draws it once it has been followed to its end.
-    fn follow(&self, console: &mut Console<'_>) -> anyhow::Result<Exit> {
+    fn follow(&self, asked: &Asked<'_>, console: &mut Console<'_>) -> anyhow::Result<Exit> {
         let follower = match self.logs.follow(self.keep()) {
             Ok(follower) => follower,
             Err(sentence) => return refuse(console, self.json, &sentence),
         };
-        let show = |out: &mut Vec<u8>, reading: &Reading, remarks: &mut Vec<String>| {
-            remarks.extend(complaints(reading));
-            self.show(out, reading, None, remarks)
+        let show = |out: &mut Vec<u8>, reading: Reading, remarks: &mut Vec<String>, when: When| {
+            remarks.extend(complaints(&reading));
+            let (reading, notes) = match asked.apply(reading) {
+                Ok(selected) => selected,
+                Err(sentence) => return Ok(Err(sentence)),
+            };
+            // How many are left out may change with every view.
+            remarks.extend(notes.into_iter().filter(|_| when == When::Last));
+            self.show(out, &reading, None, remarks).map(|()| Ok(reading))
         };
         let form = if self.json { Form::Lines } else { Form::Blocks };
-        let reading = follow(follower, form, console, show)?;
+        let reading = match follow(follower, form, console, show)? {
+            Ok(reading) => reading,
+            Err(sentence) => return refuse(console, self.json, &sentence),
+        };
         if let Some(sentence) = self.logs.unusable(&reading) {
             complain(&reading, &mut console.err);
             return refuse(console, self.json, &sentence);

@@ -187,6 +187,32 @@ fn a_terminal_is_redrawn_in_place() {
 }
 
 #[test]
+fn a_part_of_a_growing_log_is_shown_once_there_is_one() {
+    let folder = folder("follow-part");
+    let (log, picture) = (folder.join("host.1.log"), folder.join("trace.json"));
+    append(&log, &run(1));
+    let drawn = picture.to_str().unwrap();
+    let (child, mut out, err) =
+        follow(&log, &["--skip-first", "1", "--label", "b7e2=step", "--trace-out", drawn]);
+    // The first run alone leaves nothing to be shown.
+    append(&log, &run(2));
+    assert!(out.until("\n\n").contains("Z\ncallable hid=b7e2 (step) — 1 invocation(s)\n"));
+    append(&log, &run(3));
+    assert!(out.until("\n\n").contains("(step) — 2 invocation(s)\n"));
+    signal(&child, Signal::SIGTERM);
+    assert_eq!(ended(child).code(), Some(0));
+    assert_eq!(err.all(), "note: --skip-first 1 leaves out 1 invocation(s)\n", "said once, in the end");
+    assert!(out.all().ends_with("trace.json (2 spans)\n"));
+
+    // One that is of nothing to the end.
+    let (child, out, err) = follow(&log, &["--hid", "abc"]);
+    signal_when_it_listens(&child);
+    assert_eq!(ended(child).code(), Some(2));
+    assert_eq!(err.all(), "--hid abc: the log has no such callable; it has hid=b7e2\n");
+    assert_eq!(out.all(), "");
+}
+
+#[test]
 fn what_cannot_be_followed_is_a_sentence_and_2() {
     let folder = folder("follow-refused");
     let nothing = folder.join("host.1.log");

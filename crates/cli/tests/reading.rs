@@ -792,6 +792,14 @@ fn the_hosts_of_a_log_are_listed() {
     let output = run(&["timing", "--json", &first, &second]);
     let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
     assert_eq!(answer["integrity"]["hosts"], hosts);
+    let profile = file("all-day.json", r#"[{"ts": 0, "dur": 100000000}]"#);
+    for (logs, warned) in [(&[&first, &second][..], true), (&[&first], false)] {
+        let logs: Vec<&str> = logs.iter().map(|log| log.as_str()).collect();
+        let said = run(&[&["timing", "--only-overlapping", &profile], &logs[..]].concat()).stderr;
+        let warning =
+            "warning: the log is of 2 hosts, whose clocks differ; --only-overlapping takes the profile's";
+        assert_eq!(String::from_utf8_lossy(&said).contains(warning), warned);
+    }
     let output = run(&["check", "--json", &file("no-host.log", whole(2))]);
     let answer: Value = serde_json::from_str(stdout(&output)).unwrap();
     assert_eq!(answer["hosts"], serde_json::json!([]));

@@ -12,8 +12,9 @@
 //! lock (`flock`) until it has cut; where the file system knows no such lock, nothing is cut. The lock is given
 //! back by name, not by closing, because a child forked meanwhile shares it.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, fence};
 
 use simpler_log_abi::{LOG_DIRECTORY_BYTES, SimplerHostLogState};
@@ -76,6 +77,11 @@ fn note_path(region: &Region, state: &SimplerHostLogState) {
 /// Whether a directory is bound. Then every record goes there.
 pub(crate) fn is_bound(state: &SimplerHostLogState) -> bool {
     DirectoryClaim::new(&state.log_directory_bound).is_bound()
+}
+
+/// The bound directory.
+pub(crate) fn directory(state: &SimplerHostLogState) -> Option<PathBuf> {
+    is_bound(state).then(|| OsString::from_vec(directory_bytes(state).collect()).into())
 }
 
 /// Writes one record to stderr with one `write`, which a pipe takes whole or not at all. Gives whether it did.
@@ -388,15 +394,18 @@ fn identity_of_log(pid: i32) -> Option<(u64, u64)> {
     Some((named.st_dev, named.st_ino))
 }
 
+/// The bound directory's path, without the zero at its end.
+fn directory_bytes(state: &SimplerHostLogState) -> impl Iterator<Item = u8> {
+    let bytes = &state.log_directory[..LOG_DIRECTORY_BYTES - 1];
+    bytes.iter().map(|byte| byte.load(Ordering::Relaxed)).take_while(|byte| *byte != 0)
+}
+
 /// `<directory>/host.<pid>.log`, zero-terminated.
 fn log_path(state: &SimplerHostLogState, pid: i32) -> [u8; PATH_BYTES] {
     let mut path = [0; PATH_BYTES];
     let mut length = 0;
-    for (place, byte) in path.iter_mut().zip(&state.log_directory[..LOG_DIRECTORY_BYTES - 1]) {
-        *place = byte.load(Ordering::Relaxed);
-        if *place == 0 {
-            break;
-        }
+    for (place, byte) in path.iter_mut().zip(directory_bytes(state)) {
+        *place = byte;
         length += 1;
     }
     let mut rest = &mut path[length..PATH_BYTES - 1];

@@ -14,7 +14,7 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicI32, AtomicI64, AtomicU64};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use simpler_log_abi::{
@@ -32,6 +32,13 @@ use crate::region::{self, Region};
 use crate::sync::{Ordering, register_heavy_barrier};
 use crate::writer::{enqueue, writer_main};
 use crate::{destination, host_identity, is_bound, log_warn, recover, span, state, thread, ticks};
+
+/// The name of the writer's thread, as /proc has it.
+pub const WRITER_THREAD_NAME: &str = match WRITER_THREAD_C_NAME.to_str() {
+    Ok(name) => name,
+    Err(_) => unreachable!(),
+};
+const WRITER_THREAD_C_NAME: &core::ffi::CStr = c"simpler-log";
 
 /// How long the exit of the process waits for records that were accepted.
 const EXIT_DRAIN: Duration = Duration::from_millis(1000);
@@ -131,6 +138,11 @@ pub fn init(config: &Config<'_>) -> Result<(), Error> {
 /// When the path is too long or the directory cannot be used; nothing is bound then.
 pub fn set_directory(directory: &Path) -> Result<bool, Error> {
     destination::bind(directory)
+}
+
+/// The log's directory, `None` while none is bound. One that is bound stays.
+pub fn directory() -> Option<PathBuf> {
+    destination::directory(state())
 }
 
 /// Starts the writer, unless this process's already runs, and emits the clock anchor. From then on records
@@ -265,7 +277,7 @@ fn spawn_writer(region: &'static Region) -> io::Result<()> {
         return Err(io::Error::from_raw_os_error(error));
     }
     // SAFETY: the thread was just made and is not joined; a name that is refused does no harm.
-    unsafe { libc::pthread_setname_np(thread, c"simpler-log".as_ptr()) };
+    unsafe { libc::pthread_setname_np(thread, WRITER_THREAD_C_NAME.as_ptr()) };
     WRITER_THREAD.store(thread, Ordering::Relaxed);
     Ok(())
 }

@@ -10,6 +10,7 @@
 //!
 //! - `emit` encodes and submits, `span` and `macros` are what users call; `log_facade` and `tracing_layer` are what
 //!   users of those crates call, behind features;
+//! - `foreign` are spans that are not the runtime's own, for those layers and for other languages;
 //! - `identity` and `thread` are what a process and a thread know of themselves without asking the kernel;
 //! - `queue`, `admission` and `wake` are the lock-free middle, `anchor` and `directory` the claims of the clock anchor
 //!   and of the destination; they take their atomics from `sync`, so that `tests/loom.rs` runs this same code under
@@ -67,6 +68,8 @@ mod emit;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
+mod foreign;
+#[cfg(not(loom))]
 mod fork;
 #[cfg(not(loom))]
 mod host_identity;
@@ -113,8 +116,10 @@ mod owner {
     pub use crate::binding::{BIND_NULL, BIND_OFF_LADDER, BOUND, bind_object, bind_state, is_bound, state};
     pub use crate::emit::{enabled, log, set_threshold};
     pub use crate::error::{DrainTimeout, Error, ErrorKind};
+    pub use crate::foreign::{ForeignAttributes, ForeignPlace, ForeignSpan};
     pub use crate::fork::{
-        Config, Counts, close, counts, flush, init, prepare_to_fork, set_directory, start_writer,
+        Config, Counts, WRITER_THREAD_NAME, close, counts, directory, flush, init, prepare_to_fork,
+        set_directory, start_writer,
     };
     pub use crate::host_identity::{Host, host};
     pub use crate::identity::{monotonic_ns, pid, tid};

@@ -185,11 +185,7 @@ impl Open {
         let start = thread.now(false);
         let (inv, hid, depth) = nest(thread.context());
         // Without a place nobody keeps the start convertible, so a span that finds none comes here, too.
-        let index = thread.take_place().map_or(NO_INDEX, |place| {
-            let index = place.index;
-            show(place, SPAN_FRAME, &OpenSpan { name, inv, hid, start, depth });
-            index
-        });
+        let index = show_anywhere(thread, SPAN_FRAME, &OpenSpan { name, inv, hid, start, depth });
         (start, depth_and_index(depth, index))
     }
 
@@ -356,18 +352,24 @@ impl Open {
         self.close(thread);
     }
 
-    /// Takes the span from the thread's stack, after its record was published: who does not see it there finds that.
+    /// Takes the span from the thread's stack.
     #[inline(always)]
     fn close(&self, thread: &Thread) {
-        let index = self.index & !FLAGS;
-        if let Some(place) = thread.place(index)
-            // Another's, if the span was opened in another life, or one below it was closed first.
-            // SAFETY: the place is this thread's.
-            && frame::start_of(unsafe { &*place.frame }) == self.span.start
-        {
-            place.stack.closed(index);
-            thread.give_back_place(index);
-        }
+        hide(thread, self.index & !FLAGS, self.span.start);
+    }
+}
+
+/// Takes the span at `index` that began at `start` from the thread's stack, after its record was published: who does
+/// not see it there finds that.
+#[inline(always)]
+pub(crate) fn hide(thread: &Thread, index: u32, start: i64) {
+    if let Some(place) = thread.place(index)
+        // Another's, if the span was opened in another life or on another thread, or one below it was closed first.
+        // SAFETY: the place is this thread's.
+        && frame::start_of(unsafe { &*place.frame }) == start
+    {
+        place.stack.closed(index);
+        thread.give_back_place(index);
     }
 }
 
@@ -406,6 +408,16 @@ fn show(place: Place, kind: u8, span: &OpenSpan<'_>) {
     // SAFETY: the place is this thread's, and the frame is not yet shown.
     frame::begin_span(unsafe { &mut *place.frame }, kind, span);
     place.stack.opened(place.index);
+}
+
+/// Shows a span that opens if there is a place for it, and gives its index: else [`NO_INDEX`].
+#[inline(always)]
+pub(crate) fn show_anywhere(thread: &Thread, kind: u8, span: &OpenSpan<'_>) -> u32 {
+    thread.take_place().map_or(NO_INDEX, |place| {
+        let index = place.index;
+        show(place, kind, span);
+        index
+    })
 }
 
 /// The guard of an open span; made by [`span!`](crate::span!). It stays on its thread.

@@ -54,10 +54,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use core::fmt::{self, Write as _};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
-use simpler_record_format::{ATTRS_BYTES, NAME_BYTES};
+use core::fmt;
+use simpler_record_format::NAME_BYTES;
 use tracing_core::dispatcher::{Dispatch, SetGlobalDefaultError, set_global_default};
 use tracing_core::field::{Field, Visit};
 use tracing_core::span;
@@ -68,6 +66,7 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 use tracing_subscriber::{Layer, Registry};
 
 use crate::__private::base_name;
+use crate::foreign::{Bounded, CUT_MARGIN, ForeignAttributes, ForeignPlace};
 use crate::target::Func;
 use crate::{Config, Level, Location, SpanEvent, emit_span, enabled, monotonic_ns, span_enabled};
 
@@ -189,17 +188,17 @@ where
             return;
         }
         // The program's code, which may do anything: no extension is locked meanwhile.
-        let mut fields = Text::new();
+        let mut fields = ForeignAttributes::new();
         attributes.record(&mut Fields(&mut fields));
         let Some(span) = context.span(id) else { return };
         let parent = span.scope().skip(1).find_map(|span| span.extensions().get().map(Open::place));
-        let place = Place::below(parent, crate::context());
+        let place = ForeignPlace::below(parent, crate::context());
         span.extensions_mut().replace(Open { place, times: Times::created(monotonic_ns()), fields });
     }
 
     fn on_record(&self, id: &span::Id, values: &span::Record<'_>, context: Context<'_, S>) {
         let Some(span) = context.span(id).filter(is_open) else { return };
-        let mut fields = Text::new();
+        let mut fields = ForeignAttributes::new();
         values.record(&mut Fields(&mut fields));
         if let Some(open) = span.extensions_mut().get_mut::<Open>() {
             open.fields.append(&fields);
@@ -237,7 +236,7 @@ where
             }
             word => name.push(word),
         }
-        let mut attrs = Text::new();
+        let mut attrs = ForeignAttributes::new();
         if let Some(busy_ns) = times.busy_ns() {
             attrs.pair("busy_ns", format_args!("{busy_ns}"));
         }
@@ -265,45 +264,14 @@ fn is_open<'a, S: LookupSpan<'a>>(span: &SpanRef<'a, S>) -> bool {
 
 /// What is known of an open span.
 struct Open {
-    place: Place,
+    place: ForeignPlace,
     times: Times,
-    fields: Text,
+    fields: ForeignAttributes,
 }
 
 impl Open {
-    fn place(&self) -> Place {
+    fn place(&self) -> ForeignPlace {
         self.place
-    }
-}
-
-/// Where a span stands: in which invocation, and how deep.
-#[derive(Clone, Copy)]
-struct Place {
-    inv: u64,
-    hid: u64,
-    /// The runtime's spans around it.
-    ours: i32,
-    /// The foreign spans around it, in the same invocation.
-    foreign: i32,
-}
-
-impl Place {
-    /// The place of a span below `parent` that is created on a thread with the context `ours`. A thread that is
-    /// in no invocation works for that of the parent.
-    fn below(parent: Option<Place>, ours: crate::SpanContext) -> Place {
-        let crate::SpanContext { inv, hid, depth } = ours;
-        match parent {
-            Some(parent) if inv == parent.inv || inv == 0 => Place {
-                ours: if inv == parent.inv { depth.max(parent.ours) } else { parent.ours },
-                foreign: parent.foreign.saturating_add(1),
-                ..parent
-            },
-            _ => Place { inv, hid, ours: depth, foreign: 0 },
-        }
-    }
-
-    fn depth(self) -> i32 {
-        self.ours.saturating_add(self.foreign)
     }
 }
 
@@ -360,92 +328,10 @@ impl Times {
     }
 }
 
-/// The bytes of `N` that a text takes, cut behind a whole character.
-fn fitting(text: &str, bytes: usize) -> &str {
-    let mut end = text.len().min(bytes);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
-
-/// A cut text must stay longer than its field, so that the encoder marks the cut: whatever the last character
-/// was, this many bytes more than the field has are enough.
-const CUT_MARGIN: usize = char::MAX.len_utf8();
-
-/// A bounded text in place.
-struct Bounded<const N: usize> {
-    length: usize,
-    bytes: [u8; N],
-}
-
-impl<const N: usize> Bounded<N> {
-    fn new() -> Self {
-        Bounded { length: 0, bytes: [0; N] }
-    }
-
-    fn push(&mut self, text: &str) {
-        let text = fitting(text, N - self.length);
-        self.bytes[self.length..self.length + text.len()].copy_from_slice(text.as_bytes());
-        self.length += text.len();
-    }
-
-    fn as_str(&self) -> &str {
-        // Only whole characters were pushed.
-        core::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
-    }
-}
-
 type Name = Bounded<{ NAME_BYTES + CUT_MARGIN }>;
 
-/// Attributes: `key=value` pairs with a space between them.
-type Text = Bounded<{ ATTRS_BYTES + CUT_MARGIN }>;
-
-impl Text {
-    fn pair(&mut self, key: &str, value: fmt::Arguments<'_>) {
-        if self.length > 0 {
-            self.push(" ");
-        }
-        match key {
-            "" | "clk" => self.push("_"),
-            _ => {}
-        }
-        let is_barred = |c: char| c.is_whitespace() || c == '=';
-        for (at, part) in key.split(is_barred).enumerate() {
-            self.push(if at > 0 { "_" } else { "" });
-            self.push(part);
-        }
-        self.push("=");
-        // The text may be half written when a value panics; it is marked as cut then.
-        let written = catch_unwind(AssertUnwindSafe(|| Value(self).write_fmt(value)));
-        if !matches!(written, Ok(Ok(()))) {
-            self.push("~");
-        }
-    }
-
-    fn append(&mut self, more: &Text) {
-        if self.length > 0 && more.length > 0 {
-            self.push(" ");
-        }
-        self.push(more.as_str());
-    }
-}
-
-/// Writes a value: a space, which would end it, is encoded.
-struct Value<'a>(&'a mut Text);
-
-impl fmt::Write for Value<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for (at, part) in text.split(' ').enumerate() {
-            self.0.push(if at > 0 { "%20" } else { "" });
-            self.0.push(part);
-        }
-        Ok(())
-    }
-}
-
 /// Takes a span's fields down as attributes.
-struct Fields<'a>(&'a mut Text);
+struct Fields<'a>(&'a mut ForeignAttributes);
 
 impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {

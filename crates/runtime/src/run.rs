@@ -20,7 +20,7 @@ use crate::graph::{GraphError, Limits, RINGS};
 use crate::image::CallableImage;
 use crate::names::{SIMPLER_RUN, SpanNames};
 use crate::orchestration::{CALLABLES_MAX, Callable, Kernel};
-use crate::pipeline::{Claim, Claimable, Device, IfBusy};
+use crate::pipeline::{Claim, Claimable, Device, IfBusy, Launched};
 use crate::ring_sizes::{self, RingSizes};
 use crate::slot::Slot;
 
@@ -385,8 +385,19 @@ impl ChipRuntime {
     /// - The callable's objects keep to the kernel headers: on a simulated chip they are code of this process.
     pub unsafe fn run(&self, callable: CallableId, args: &RunArgs) -> Result<(), RunError> {
         // SAFETY: the caller's obligations, for as long as the run lasts, which is until `finalize` returns.
-        let prepared = unsafe { self.begin(callable, args, None, None, IfBusy::Wait) }?;
-        prepared.launch_if(IfBusy::Wait)?.wait().finalize()
+        unsafe { self.launch(callable, args) }?.wait().finalize()
+    }
+
+    /// The first half of [`ChipRuntime::run`], for who has something else to look at while the run is on the device.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there, until the run has ended.
+    pub unsafe fn launch(&self, callable: CallableId, args: &RunArgs) -> Result<Launched<'_>, RunError> {
+        // SAFETY: the caller's obligations.
+        unsafe { self.begin(callable, args, None, None, IfBusy::Wait) }?.launch_if(IfBusy::Wait)
     }
 }
 

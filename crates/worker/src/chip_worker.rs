@@ -11,7 +11,7 @@ use std::time::Duration;
 use simpler_platform::{DeviceAddr, Platform};
 use simpler_runtime::{CallableId, ChipRuntime, Launched, Prepared, RunIdentity, RuntimeConfig};
 
-use crate::{CallableImage, Endpoint, RunArgs, RunError, Task, Tasks};
+use crate::{CallConfig, CallableImage, Endpoint, RunArgs, RunError, Task, Tasks};
 
 /// A chip that runs callables in this process, driven through [`Endpoint`]. Dropping it ends its threads.
 pub struct ChipWorker {
@@ -48,6 +48,27 @@ impl ChipWorker {
         Ok(worker)
     }
 
+    /// Builds and uploads what the first runs would ([`ChipRuntime::prewarm`]).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn prewarm(&self, config: &CallConfig) -> Result<(), RunError> {
+        self.runtime.prewarm(config)
+    }
+
+    /// The first half of [`Endpoint::run`]: gives the run while it is on the device.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there, until the run has ended.
+    pub unsafe fn launch(&self, callable: &[u8; 32], args: &RunArgs) -> Result<Launched<'_>, RunError> {
+        let (_, id) = self.slot(callable)?;
+        // SAFETY: the caller's obligations.
+        unsafe { self.runtime.launch(id, args) }
+    }
+
     fn slot(&self, callable: &[u8; 32]) -> Result<(usize, CallableId), RunError> {
         let slots = self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.as_ref()?)));
         let mut found = slots.filter(|(_, slot)| slot.digest == *callable);
@@ -64,9 +85,8 @@ fn hex(digest: &[u8; 32]) -> String {
 
 impl Endpoint for ChipWorker {
     unsafe fn run(&mut self, callable: &[u8; 32], args: &RunArgs) -> Result<(), RunError> {
-        let (_, id) = self.slot(callable)?;
-        // SAFETY: the caller's obligations.
-        unsafe { self.runtime.run(id, args) }
+        // SAFETY: the caller's obligations, for as long as the run lasts, which is until `finalize` returns.
+        unsafe { self.launch(callable, args) }?.wait().finalize()
     }
 
     fn pipeline_depth(&self) -> usize {

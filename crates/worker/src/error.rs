@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::{ChildId, RunError};
+use crate::{ChildId, RunError, Ticket};
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,11 +87,21 @@ pub enum WorkerError {
         /// The limit.
         limit: Duration,
     },
-    /// The set-up was called off: by SIGTERM, by the worker above, or because that one is gone. The children that there were are gone.
+    /// The set-up was called off: by SIGTERM, by an interrupt, by the worker above, or because that one is gone. The
+    /// children that there were are gone.
     #[error("worker: its set-up was cancelled by {by}")]
     Cancelled {
-        /// `SIGTERM`, `the worker above` or `the end of the worker above`.
+        /// `SIGTERM`, `an interrupt`, `the worker above` or `the end of the worker above`.
         by: &'static str,
+    },
+    /// Whoever waited for a child was interrupted ([`WorkerBuilder::interrupt_with`](crate::WorkerBuilder::interrupt_with)).
+    /// The child goes on with what it was asked, but for a close, which kills it.
+    #[error("worker: interrupted while waiting for {child}")]
+    Interrupted {
+        /// Which child.
+        child: ChildId,
+        /// The run that was waited for, which can be waited for again.
+        ticket: Option<Box<Ticket>>,
     },
     /// A child's process ended while something was expected from it.
     #[error("{child} (pid {pid}) {ending} {during}")]

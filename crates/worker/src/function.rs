@@ -16,6 +16,10 @@ pub(crate) type Function = Rc<dyn Fn(&RunArgs) -> Result<(), RunError>>;
 /// An orchestration of a worker.
 pub(crate) type Orchestration = Rc<dyn Fn(&mut Worker, &RunArgs) -> Result<(), RunError>>;
 
+/// The kinds of closures.
+pub(crate) const FUNCTION: &str = "function";
+pub(crate) const ORCHESTRATION: &str = "orchestration";
+
 /// The identity of a closure: its kind and its name.
 pub(crate) fn digest_of(kind: &str, name: &str) -> Digest {
     let mut digest = Sha256::new();

@@ -117,7 +117,7 @@ pub use shared_memory::{SharedBuffer, SharedMemory, SharedSlice};
 #[cfg(not(loom))]
 pub use simpler_kernel_abi::ArgUse;
 #[cfg(not(loom))]
-pub use simpler_runtime::{CallConfig, CallableImage, ChipArg, RunArgs, RunError};
+pub use simpler_runtime::{CallConfig, CallableImage, ChipArg, Launched, RunArgs, RunError};
 #[cfg(not(loom))]
 pub use worker::{
     CALLABLES_MAX, CHIPS_MAX, Callable, LogSetup, REMOTES_MAX, SUBS_MAX, Ticket, WORKERS_MAX, Worker,

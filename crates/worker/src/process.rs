@@ -1,5 +1,8 @@
 //! The process calls of a worker: count threads, fork, watch a child, watch the parent.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -7,6 +10,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getppid, setpgid};
+use simpler_host_log as host_log;
 use simpler_relax::{Deadline, EventCount, Relax};
 
 use crate::WorkerError;
@@ -20,22 +24,80 @@ const PARENT_CHECK_PERIOD: Duration = Duration::from_millis(100);
 /// A joined thread stays in /proc for the moment between waking its joiner and leaving the kernel.
 const THREAD_EXIT_LIMIT: Duration = Duration::from_millis(100);
 
-/// Refuses a process that has more than the calling thread.
-pub(crate) fn require_one_thread() -> Result<(), WorkerError> {
-    let deadline = Deadline::after(THREAD_EXIT_LIMIT);
-    let mut relax = Relax::new();
-    let never_rung = EventCount::new();
-    loop {
-        let threads = std::fs::read_dir("/proc/self/task")
-            .map_err(|source| WorkerError::System { call: "read /proc/self/task", source })?
-            .count();
-        if threads <= 1 {
-            return Ok(());
+/// Whether a process may fork that has other threads than the calling one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OtherThreads {
+    /// No.
+    #[default]
+    Refused,
+    /// Yes; one WARN record names them.
+    Permitted,
+}
+
+impl OtherThreads {
+    /// Looks at the threads of this process, which is about to fork.
+    pub(crate) fn check(self) -> Result<(), WorkerError> {
+        let deadline = Deadline::after(THREAD_EXIT_LIMIT);
+        let mut relax = Relax::new();
+        let never_rung = EventCount::new();
+        loop {
+            let others = other_threads()
+                .map_err(|source| WorkerError::System { call: "read /proc/self/task", source })?;
+            // The writer that was joined just now is on its way out, not another's.
+            let is_leaving = |name: &str| name == host_log::WRITER_THREAD_NAME;
+            if others.keys().all(|name| self == Self::Permitted && !is_leaving(name)) {
+                self.tell(&others);
+                return Ok(());
+            }
+            if deadline.passed() {
+                let threads = others.values().sum::<usize>() + 1;
+                return Err(WorkerError::Threads { threads });
+            }
+            relax.wait(&never_rung, never_rung.epoch());
         }
-        if deadline.passed() {
-            return Err(WorkerError::Threads { threads });
+    }
+
+    fn tell(self, others: &BTreeMap<String, usize>) {
+        if others.is_empty() {
+            return;
         }
-        relax.wait(&never_rung, never_rung.epoch());
+        let count: usize = others.values().sum();
+        let names: Vec<_> = others.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        host_log::log_warn!(
+            "forking beside {count} other threads ({}): a child has none of them, and a lock that one of them holds \
+             just now stays held there",
+            names.join(", ")
+        );
+    }
+}
+
+/// The names of this process's threads but the calling one, and how many have each.
+fn other_threads() -> io::Result<BTreeMap<String, usize>> {
+    let own = host_log::tid().to_string();
+    let mut names = BTreeMap::new();
+    for thread in fs::read_dir("/proc/self/task")? {
+        let thread = thread?;
+        if thread.file_name().to_str() == Some(&own) {
+            continue;
+        }
+        // One that has ended meanwhile has no name any more, and is none to speak of.
+        if let Ok(name) = fs::read_to_string(thread.path().join("comm")) {
+            *names.entry(name.trim_end().to_owned()).or_default() += 1;
+        }
+    }
+    Ok(names)
+}
+
+/// How a process forks: gives 0 in the child, the child's pid in the parent.
+pub(crate) type Fork = dyn Fn() -> io::Result<i32>;
+
+/// The system call and libc's handlers, nothing else.
+pub(crate) fn plain_fork() -> io::Result<i32> {
+    // SAFETY: the process has one thread, or its owner has said that what the others hold is nothing a child needs
+    // (`OtherThreads` was asked before); the child is a full process.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok(child.as_raw()),
+        ForkResult::Child => Ok(0),
     }
 }
 
@@ -53,29 +115,24 @@ impl Child {
     /// Forks; the child runs `body` and leaves with its status. It neither returns nor unwinds into a frame of
     /// the caller, runs no exit handler and flushes no inherited stdio buffer. SIGTERM has its default effect on it. One
     /// that leads a group does so before this returns: what is sent to the caller's group does not reach it.
-    pub(crate) fn fork(leads: bool, body: impl FnOnce() -> i32) -> Result<Self, WorkerError> {
+    pub(crate) fn fork(fork: &Fork, leads: bool, body: impl FnOnce() -> i32) -> Result<Self, WorkerError> {
         let own = Pid::from_raw(0);
         let forked = with_sigterm_held(|in_child| {
-            // SAFETY: the caller's process has one thread (`require_one_thread` came before), so the child holds
-            // no lock of another; it is a full process.
-            let forked = unsafe { fork() };
-            if let Ok(ForkResult::Child) = forked {
+            let forked = fork();
+            if let Ok(0) = forked {
                 in_child();
             }
             forked
         })?;
-        match forked.map_err(|errno| WorkerError::system("fork", errno))? {
-            ForkResult::Parent { child } => {
-                // Both sides do it, as either may be first; the later one changes nothing, or finds the child gone.
-                let _ = leads.then(|| setpgid(child, own));
-                Ok(Self { pid: child, leads, ending: None })
-            }
-            ForkResult::Child => {
-                let _ = leads.then(|| setpgid(own, own));
-                let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(exit::PANICKED);
-                exit_now(status)
-            }
+        let pid = Pid::from_raw(forked.map_err(|source| WorkerError::System { call: "fork", source })?);
+        if pid == own {
+            let _ = leads.then(|| setpgid(own, own));
+            let status = catch_unwind(AssertUnwindSafe(body)).unwrap_or(exit::PANICKED);
+            exit_now(status)
         }
+        // Both sides do it, as either may be first; the later one changes nothing, or finds the child gone.
+        let _ = leads.then(|| setpgid(pid, own));
+        Ok(Self { pid, leads, ending: None })
     }
 
     pub(crate) fn pid(&self) -> i32 {

@@ -1,9 +1,9 @@
 //! Memory that the parent and its chips share: made before the fork, inherited at the same address.
 //!
 //! A [`SharedBuffer`] belongs to one process alone and may be filled like any slice. Giving it to
-//! `WorkerBuilder::share` turns it into a [`SharedMemory`], which other processes will see, so that from then
-//! on its bytes are only copied in and out, word by word as relaxed atomics: a run that is still writing can
-//! give torn values but no undefined behaviour. A [`SharedSlice`] is a checked range of it.
+//! `WorkerBuilder::share` turns it into a [`SharedMemory`], which other processes will see, the children of any worker
+//! that it is given to, so that from then on its bytes are only copied in and out, word by word as relaxed atomics: a
+//! run that is still writing can give torn values but no undefined behaviour. A [`SharedSlice`] is a checked range of it.
 //!
 //! A chip in this very process (level 2) reads and writes the bytes as they are. It holds the memory meanwhile, and who
 //! copies in or out waits.
@@ -95,11 +95,14 @@ pub struct SharedMemory {
     in_use: Arc<Mutex<()>>,
 }
 
-impl SharedMemory {
-    pub(crate) fn new(buffer: SharedBuffer) -> Self {
+impl From<SharedBuffer> for SharedMemory {
+    /// From now on other processes may see it.
+    fn from(buffer: SharedBuffer) -> Self {
         Self { mapping: Arc::new(buffer.mapping), in_use: Arc::default() }
     }
+}
 
+impl SharedMemory {
     fn hold(&self) -> MutexGuard<'_, ()> {
         // Nothing is guarded but the moment.
         self.in_use.lock().unwrap_or_else(PoisonError::into_inner)
@@ -120,13 +123,17 @@ impl SharedMemory {
     /// # Errors
     /// A range that is not inside.
     pub fn slice(&self, offset: usize, bytes: usize) -> Result<SharedSlice, WorkerError> {
-        if offset.checked_add(bytes).is_none_or(|end| end > self.bytes()) {
-            return Err(WorkerError::Arguments(format!(
+        self.inside(offset, bytes).ok_or_else(|| {
+            WorkerError::Arguments(format!(
                 "{bytes} bytes at offset {offset} are not inside {} bytes of shared memory",
                 self.bytes()
-            )));
-        }
-        Ok(SharedSlice { mapping: Arc::clone(&self.mapping), offset, bytes })
+            ))
+        })
+    }
+
+    fn inside(&self, offset: usize, bytes: usize) -> Option<SharedSlice> {
+        offset.checked_add(bytes).filter(|end| *end <= self.bytes())?;
+        Some(SharedSlice { mapping: Arc::clone(&self.mapping), offset, bytes })
     }
 
     /// A host tensor over the range, one-dimensional, as an argument of a run.
@@ -239,10 +246,14 @@ impl SharedRanges {
 
     /// Whether `bytes` bytes at `addr` lie inside one shared memory.
     pub(crate) fn contain(&self, addr: u64, bytes: u64) -> bool {
-        self.memories.iter().any(|memory| {
-            addr.checked_sub(memory.addr())
-                .and_then(|offset| offset.checked_add(bytes))
-                .is_some_and(|end| end <= memory.bytes() as u64)
+        usize::try_from(bytes).is_ok_and(|bytes| self.slice(addr, bytes).is_some())
+    }
+
+    /// The range of `bytes` bytes at `addr`, where it lies inside one shared memory.
+    pub(crate) fn slice(&self, addr: u64, bytes: usize) -> Option<SharedSlice> {
+        self.memories.iter().find_map(|memory| {
+            let offset = usize::try_from(addr.checked_sub(memory.addr())?).ok()?;
+            memory.inside(offset, bytes)
         })
     }
 
@@ -273,7 +284,7 @@ mod tests {
     use super::*;
 
     fn ranges(bytes: usize) -> (SharedRanges, SharedMemory) {
-        let memory = SharedMemory::new(SharedBuffer::new(bytes).unwrap());
+        let memory = SharedMemory::from(SharedBuffer::new(bytes).unwrap());
         let mut ranges = SharedRanges::default();
         ranges.add(memory.clone());
         (ranges, memory)

@@ -17,6 +17,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -35,17 +36,16 @@ use crate::cancellation::Cancellation;
 use crate::child::{self, Inheritance, LOG_DRAIN_LIMIT, Role};
 use crate::endpoint::MakeEndpoint;
 use crate::error::Ending;
-use crate::function::{Function, Orchestration, digest_of};
+use crate::function::{FUNCTION, Function, ORCHESTRATION, Orchestration, digest_of};
 use crate::image_transfer::{self, Gathering};
 use crate::level::{self, CHIP_LEVEL, LEVEL_MAX, NODE_LEVEL, Names};
 use crate::mailbox::{Control, Digest, Failure, Mailboxes, ParentEnd, TASK_FRAMES, TaskIdentity};
-use crate::process::{Child, require_one_thread};
+use crate::process::{Child, Fork, OtherThreads, plain_fork};
 use crate::remote::{self, Launched, Peer, Remote, wire};
 use crate::shared_memory::SharedRanges;
 use crate::span::{RunIdentity, SchedulerLoop, Start};
 use crate::{
-    CallableImage, ChildId, ChipWorker, Endpoint, RunArgs, RunError, SharedBuffer, SharedMemory, SharedSlice,
-    WorkerError,
+    CallableImage, ChildId, ChipWorker, Endpoint, RunArgs, RunError, SharedMemory, SharedSlice, WorkerError,
 };
 
 /// Most chips of a node (RUNTIME §1.1).
@@ -66,6 +66,7 @@ const REAP_LIMIT: Duration = Duration::from_secs(60);
 /// the 10 s after which who sends SIGTERM usually sends SIGKILL.
 const CANCEL_LIMIT: Duration = Duration::from_secs(2);
 const BY_SIGTERM: &str = "SIGTERM";
+const BY_INTERRUPT: &str = "an interrupt";
 /// Most ranks on other hosts, over all launchers: a process each here, too.
 pub const REMOTES_MAX: usize = 64;
 /// How long SIGKILL may take to end a process that is in the kernel.
@@ -97,6 +98,31 @@ impl Default for LogSetup {
 pub struct Callable(pub(crate) Digest);
 
 impl Callable {
+    /// The one of this content.
+    pub fn of_image(image: &CallableImage) -> Self {
+        Self(image.digest())
+    }
+
+    /// The function of this name.
+    pub fn of_function(name: &str) -> Self {
+        Self(digest_of(FUNCTION, name))
+    }
+
+    /// The orchestration of this name.
+    pub fn of_orchestration(name: &str) -> Self {
+        Self(digest_of(ORCHESTRATION, name))
+    }
+
+    /// The registry identity: what frames carry.
+    pub fn digest(self) -> [u8; 32] {
+        self.0
+    }
+
+    /// The callable of such a digest, in any process.
+    pub fn from_digest(digest: [u8; 32]) -> Self {
+        Self(digest)
+    }
+
     /// Its digest as scalars of a run: an orchestration, which is older than what is registered after the start, is told
     /// of a callable this way.
     pub fn to_scalars(self) -> [u64; 4] {
@@ -157,6 +183,10 @@ pub struct WorkerBuilder {
     orchestrations: Vec<(Digest, Orchestration)>,
     shared: SharedRanges,
     make_endpoint: Box<MakeEndpoint>,
+    fork: Box<Fork>,
+    other_threads: OtherThreads,
+    interrupted: Rc<Interrupted>,
+    log_goes_on: bool,
     init_limit: Duration,
     /// Of a worker below, the process that forked this one.
     parent: Option<Pid>,
@@ -177,6 +207,10 @@ impl WorkerBuilder {
             orchestrations: Vec::new(),
             shared: SharedRanges::default(),
             make_endpoint: Box::new(|_, _| Err(RunError { code: -1, text: "no platform".into() })),
+            fork: Box::new(plain_fork),
+            other_threads: OtherThreads::default(),
+            interrupted: Rc::new(|| false),
+            log_goes_on: false,
             init_limit: INIT_LIMIT,
             parent: None,
         };
@@ -284,7 +318,7 @@ impl WorkerBuilder {
         name: &str,
         function: impl Fn(&RunArgs) -> Result<(), RunError> + 'static,
     ) -> Result<Callable, WorkerError> {
-        let (callable, digest) = self.know_closure(RunsOn::Subs, "function", name)?;
+        let (callable, digest) = self.know_closure(RunsOn::Subs, FUNCTION, name)?;
         self.functions.push((digest, Rc::new(function)));
         Ok(callable)
     }
@@ -299,7 +333,7 @@ impl WorkerBuilder {
         name: &str,
         orchestration: impl Fn(&mut Worker, &RunArgs) -> Result<(), RunError> + 'static,
     ) -> Result<Callable, WorkerError> {
-        let (callable, digest) = self.know_closure(RunsOn::Workers, "orchestration", name)?;
+        let (callable, digest) = self.know_closure(RunsOn::Workers, ORCHESTRATION, name)?;
         self.orchestrations.push((digest, Rc::new(orchestration)));
         Ok(callable)
     }
@@ -309,7 +343,7 @@ impl WorkerBuilder {
     /// # Errors
     /// One more than [`CALLABLES_MAX`]; a name that an orchestration has.
     pub fn remote_orchestration(&mut self, name: &str) -> Result<Callable, WorkerError> {
-        self.know_closure(RunsOn::Remotes, "orchestration", name).map(|(callable, _)| callable)
+        self.know_closure(RunsOn::Remotes, ORCHESTRATION, name).map(|(callable, _)| callable)
     }
 
     fn know_closure(
@@ -328,17 +362,52 @@ impl WorkerBuilder {
         Ok((Callable(digest), digest))
     }
 
-    /// Gives a buffer to all children, and to those of workers below; the parent keeps the returned view.
-    pub fn share(&mut self, buffer: SharedBuffer) -> SharedMemory {
-        let memory = SharedMemory::new(buffer);
+    /// Says that the process will have other workers after this one: closing it drains the log, and leaves the log's ring
+    /// for the next writer. It goes when the process exits.
+    pub fn log_goes_on(&mut self) -> &mut Self {
+        self.log_goes_on = true;
+        self
+    }
+
+    /// Gives a buffer, or memory that another worker shares as well, to all children, and to those of workers below; the
+    /// parent keeps the returned view.
+    pub fn share(&mut self, memory: impl Into<SharedMemory>) -> SharedMemory {
+        let memory = memory.into();
         self.shared.add(memory.clone());
         memory
+    }
+
+    /// Forks by this instead of the system call alone: an interpreter, say, has things to do around it. It must do what
+    /// `fork` does: give 0 in the child, and the child's pid in the parent. It is called by the thread that starts the
+    /// worker, with SIGTERM blocked; what it does in the child after the fork is done before anything of the child's.
+    pub fn fork_with(&mut self, fork: impl Fn() -> io::Result<i32> + 'static) -> &mut Self {
+        self.fork = Box::new(fork);
+        self
+    }
+
+    /// Lets the worker fork beside other threads, which it refuses unless told otherwise. The child has the thread that
+    /// forks and none of the others: a lock that one of them holds at that moment is held there for ever, so nothing of
+    /// what they may be using can be used there. Who calls this knows what these threads are, as those that a numerical
+    /// library keeps for itself. libc's own locks, its allocator's among them, are in order in any child. One WARN record
+    /// names the threads.
+    pub fn permit_other_threads(&mut self) -> &mut Self {
+        self.other_threads = OtherThreads::Permitted;
+        self
+    }
+
+    /// Asks this about every 10 ms of a wait for a child, and ends the wait where it says yes: a start is called off
+    /// ([`WorkerError::Cancelled`]), whoever waits for an answer is told ([`WorkerError::Interrupted`]), and a close kills
+    /// those that it still waits for. It is asked by the thread that waits, and of no other process than this.
+    pub fn interrupt_with(&mut self, interrupted: impl Fn() -> bool + 'static) -> &mut Self {
+        self.interrupted = Rc::new(interrupted);
+        self
     }
 
     /// Forks the children and waits until all are ready; at level 2 makes the chip.
     ///
     /// To be called before the process has any other thread than the host log's writer, which it stops and,
-    /// once the children are ready, starts again. At level 2 there may be threads.
+    /// once the children are ready, starts again; or else see [`WorkerBuilder::permit_other_threads`]. At level 2 there
+    /// may be threads.
     ///
     /// SIGTERM meanwhile cancels the start, above level 2, also where the host program has blocked it; what that has
     /// set for it has no effect until this returns. Where a start comes to nothing, children that are in their bring-up
@@ -426,6 +495,8 @@ impl WorkerBuilder {
             launched: Vec::new(),
             peers: Vec::new(),
             local: None,
+            interrupted: Rc::clone(&self.interrupted),
+            log_goes_on: self.log_goes_on,
             next_dispatch_id: 1,
             closed: false,
         }
@@ -450,13 +521,16 @@ impl WorkerBuilder {
     ) -> Result<Worker, WorkerError> {
         self.init_log(true)?;
         host_log::prepare_to_fork(LOG_DRAIN_LIMIT).map_err(|error| WorkerError::Log(error.to_string()))?;
-        require_one_thread()?;
+        self.other_threads.check()?;
         let mut worker = self.without_children(mailboxes);
         let sigterm = Cancellation::listen()?;
         let parent = self.parent;
+        let interrupted = Rc::clone(&self.interrupted);
         let cancelled = || {
             if sigterm.is_asked() {
                 Some(BY_SIGTERM)
+            } else if interrupted() {
+                Some(BY_INTERRUPT)
             } else if told_to_leave() {
                 Some("the worker above")
             } else {
@@ -533,7 +607,7 @@ impl WorkerBuilder {
                 shared: &worker.shared,
             };
             // Those that the root has not forked are in the group of the one that it has.
-            let process = Child::fork(self.parent.is_none(), || {
+            let process = Child::fork(&self.fork, self.parent.is_none(), || {
                 // A connection closes when nobody has it open any more.
                 sessions.clear();
                 child::live(&inheritance, role)
@@ -542,6 +616,7 @@ impl WorkerBuilder {
                 id,
                 process,
                 frames: Vec::new(),
+                unanswered: None,
                 init_limit: match id {
                     ChildId::Worker(below) => limits[below],
                     ChildId::Remote(_) => remote_limit,
@@ -651,6 +726,8 @@ struct ChildState {
     process: Child,
     /// Its task frames, as many as it can have runs at a time; none before it is ready.
     frames: Vec<TaskFrame>,
+    /// A control request whose answer nobody has taken, as the wait for it was interrupted.
+    unanswered: Option<Leftover>,
     /// How long it may take to be ready.
     init_limit: Duration,
     /// It was there when the worker was closed.
@@ -667,6 +744,37 @@ impl ChildState {
         })
     }
 }
+
+/// What a control request leaves behind that nobody waits for any more.
+#[derive(Clone, Debug)]
+enum Leftover {
+    Nothing,
+    /// Device memory at the address that it answers.
+    Memory,
+    /// What the request undoes.
+    Undone(Control),
+}
+
+impl Leftover {
+    fn of(request: &Control) -> Self {
+        match request {
+            Control::Malloc { .. } => Self::Memory,
+            _ => Self::Nothing,
+        }
+    }
+
+    /// What is to be asked once it has answered.
+    fn undo(self, answer: u64) -> Option<Control> {
+        match self {
+            Self::Nothing => None,
+            Self::Memory => Some(Control::Free { device: answer }),
+            Self::Undone(undo) => Some(undo),
+        }
+    }
+}
+
+/// Whether whoever waits shall stop.
+type Interrupted = dyn Fn() -> bool;
 
 /// A task frame as the parent uses it.
 #[derive(Clone, Copy, Default)]
@@ -720,6 +828,8 @@ pub struct Worker {
     peers: Vec<Peer>,
     /// At level 2, until it is closed.
     local: Option<Local>,
+    interrupted: Rc<Interrupted>,
+    log_goes_on: bool,
     next_dispatch_id: u64,
     closed: bool,
 }
@@ -747,10 +857,22 @@ impl Worker {
         &self.peers
     }
 
+    /// Whether so many bytes at this address lie in memory that this worker shares with its children, so that a host
+    /// tensor may name them.
+    pub fn shares(&self, addr: u64, bytes: u64) -> bool {
+        self.shared.contain(addr, bytes)
+    }
+
+    /// Those bytes, if they lie there.
+    pub fn shared_slice(&self, addr: u64, bytes: usize) -> Option<SharedSlice> {
+        self.shared.slice(addr, bytes)
+    }
+
     /// Allocates device memory on a chip.
     ///
     /// # Errors
-    /// The chip's refusal or its end, as for all control operations; a child that has no device memory.
+    /// The chip's refusal or its end, as for all control operations; a child that has no device memory; an interrupted
+    /// wait, after which the child's answer is taken, and its effect undone, before it is asked anything else.
     pub fn malloc(&mut self, child: impl Into<ChildId>, bytes: usize) -> Result<DeviceAddr, WorkerError> {
         self.control(child.into(), Control::Malloc { bytes: bytes as u64 }).map(DeviceAddr)
     }
@@ -843,7 +965,8 @@ impl Worker {
             return outcome.map_err(|error| self.own_error("unregister", error));
         }
         let children = self.children_with_chips();
-        let answers = self.control_each(&children, &Control::Unregister { callable: digest });
+        let request = Control::Unregister { callable: digest };
+        let answers = self.control_each(&children, &request, &Leftover::Nothing);
         answers.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
@@ -930,7 +1053,8 @@ impl Worker {
     /// Waits for a run.
     ///
     /// # Errors
-    /// The child's code and text, or how its process ended. The child takes another run after the former.
+    /// The child's code and text, or how its process ended. The child takes another run after the former. An interrupted
+    /// wait gives the ticket back in the error.
     pub fn wait(&mut self, ticket: Ticket) -> Result<(), WorkerError> {
         let Ticket { run, generation } = ticket;
         let index = self.require_child(run.child)?;
@@ -944,10 +1068,15 @@ impl Worker {
             return Err(unknown());
         }
         let outcome = self.wait_for_task(index, slot, Some(&run));
+        if let Err(Unanswered::Interrupted) = outcome {
+            let ticket = Some(Box::new(Ticket { run, generation }));
+            return Err(WorkerError::Interrupted { child: run.child, ticket });
+        }
         self.children[index].frames[slot].in_flight = None;
         match outcome {
             Ok(outcome) => outcome.map_err(|failure| self.child_error(index, "run", failure)),
-            Err(ending) => {
+            Err(Unanswered::Interrupted) => unreachable!("seen above"),
+            Err(Unanswered::Ended(ending)) => {
                 let accepted = self.mailboxes.parent(index).accepted(slot, generation);
                 let before = if accepted { "while it ran" } else { "before it took up" };
                 Err(self.gone(index, ending, format!("{before} run {}", run.run_id)))
@@ -960,9 +1089,15 @@ impl Worker {
     pub(crate) fn settle(&mut self) {
         for index in 0..self.children.len() {
             for slot in 0..self.children[index].frames.len() {
-                let Some(run_id) = self.children[index].frames[slot].in_flight.take() else { continue };
+                let Some(run_id) = self.children[index].frames[slot].in_flight else { continue };
                 let id = self.children[index].id;
-                match self.wait_for_task(index, slot, None) {
+                let outcome = self.wait_for_task(index, slot, None);
+                if let Err(Unanswered::Interrupted) = outcome {
+                    // The frame stays that run's.
+                    return;
+                }
+                self.children[index].frames[slot].in_flight = None;
+                match outcome {
                     Ok(Ok(())) => {}
                     Ok(Err(failure)) => {
                         host_log::log_warn!(
@@ -983,8 +1118,8 @@ impl Worker {
     /// The process's log goes on without a writer: later records are written by whoever logs them.
     ///
     /// # Errors
-    /// The first child that ended otherwise than told to, unless an earlier error has said so. Everything is
-    /// closed all the same.
+    /// The first child that ended otherwise than told to, unless an earlier error has said so, or that was killed, being
+    /// late or because the wait for it was interrupted. Everything is closed all the same.
     pub fn close(&mut self) -> Result<(), WorkerError> {
         self.close_within(REAP_LIMIT * self.level.saturating_sub(CHIP_LEVEL).max(1))
     }
@@ -1007,16 +1142,23 @@ impl Worker {
             self.mailboxes.parent(index).terminate();
         }
         let mut first_error = None;
-        if !self.collect(limit) {
+        let interrupted = Rc::clone(&self.interrupted);
+        if !self.collect(limit, &*interrupted) {
+            // Else it was interrupted.
+            let is_late = deadline.passed();
             for child in &mut self.children {
                 if child.process.ending().is_none() {
                     child.process.kill();
                     child.ending_is_told = true;
-                    let pid = child.process.pid();
-                    first_error.get_or_insert(WorkerError::Unresponsive { child: child.id, pid, limit });
+                    let (child, pid) = (child.id, child.process.pid());
+                    first_error.get_or_insert(if is_late {
+                        WorkerError::Unresponsive { child, pid, limit }
+                    } else {
+                        WorkerError::Interrupted { child, ticket: None }
+                    });
                 }
             }
-            self.collect(KILL_LIMIT);
+            self.collect(KILL_LIMIT, &|| false);
         }
         for index in 0..self.children.len() {
             let child = &mut self.children[index];
@@ -1041,7 +1183,11 @@ impl Worker {
                 first_error.get_or_insert(WorkerError::Launcher { name, text });
             }
         }
-        host_log::close(LOG_DRAIN_LIMIT);
+        if !self.log_goes_on {
+            host_log::close(LOG_DRAIN_LIMIT);
+        } else if let Err(error) = host_log::prepare_to_fork(LOG_DRAIN_LIMIT) {
+            host_log::log_warn!("{error}");
+        }
         first_error.map_or(Ok(()), Err)
     }
 
@@ -1078,7 +1224,7 @@ impl Worker {
         }
         let pid = process.pid();
         let deadline = Deadline::after(limit.saturating_sub(began.elapsed()));
-        match self.wait_until(index, Some((deadline, cancelled)), |end| end.take_init()) {
+        match self.wait_until(index, Some(deadline), cancelled, |end| end.take_init()) {
             Ok(Ok(depth)) => {
                 self.children[index].frames = vec![TaskFrame::default(); depth.clamp(1, TASK_FRAMES)];
                 Ok(())
@@ -1098,30 +1244,65 @@ impl Worker {
             let outcome = child::serve_control(&self.shared, endpoint.as_mut(), &mut gathering, request);
             return outcome.map_err(|error| self.own_error(what, error));
         }
-        self.mailboxes.parent(index).post_control(&request);
+        self.settle_control(index)?;
+        self.ask(index, &request, Leftover::of(&request))
+    }
+
+    /// Asks a child that owes no answer, and waits for it; what it leaves if that is interrupted.
+    fn ask(&mut self, index: usize, request: &Control, leftover: Leftover) -> Result<u64, WorkerError> {
+        self.mailboxes.parent(index).post_control(request);
+        self.take_answer(index, request.name(), leftover)
+    }
+
+    fn take_answer(
+        &mut self,
+        index: usize,
+        what: &'static str,
+        leftover: Leftover,
+    ) -> Result<u64, WorkerError> {
         match self.wait_for(index, |end| end.take_control()) {
-            Ok(outcome) => outcome.map_err(|failure| self.child_error(index, request.name(), failure)),
-            Err(ending) => Err(self.gone(index, ending, format!("during {}", request.name()))),
+            Ok(outcome) => outcome.map_err(|failure| self.child_error(index, what, failure)),
+            Err(Unanswered::Ended(ending)) => Err(self.gone(index, ending, format!("during {what}"))),
+            Err(Unanswered::Interrupted) => {
+                let child = &mut self.children[index];
+                child.unanswered = Some(leftover);
+                Err(WorkerError::Interrupted { child: child.id, ticket: None })
+            }
+        }
+    }
+
+    /// Takes the answer that a child owes, and has it undo what nobody waited for.
+    fn settle_control(&mut self, index: usize) -> Result<(), WorkerError> {
+        let Some(leftover) = self.children[index].unanswered.take() else { return Ok(()) };
+        match self.take_answer(index, "an earlier request", leftover.clone()) {
+            Ok(answer) => {
+                let Some(undo) = leftover.undo(answer) else { return Ok(()) };
+                self.ask(index, &undo, Leftover::Nothing).map(drop)
+            }
+            // There is nothing to undo.
+            Err(WorkerError::Child { .. }) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
     /// Asks several children the same at a time; their answers in that order.
-    fn control_each(&mut self, children: &[usize], request: &Control) -> Vec<Result<u64, WorkerError>> {
+    fn control_each(
+        &mut self,
+        children: &[usize],
+        request: &Control,
+        leftover: &Leftover,
+    ) -> Vec<Result<u64, WorkerError>> {
         let asked: Vec<_> = children
             .iter()
             .map(|&index| {
                 self.require_living(self.children[index].id)?;
+                self.settle_control(index)?;
                 self.mailboxes.parent(index).post_control(request);
                 Ok(index)
             })
             .collect();
-        let answers = asked.into_iter().map(|asked| match asked {
-            Ok(index) => match self.wait_for(index, |end| end.take_control()) {
-                Ok(outcome) => outcome.map_err(|failure| self.child_error(index, request.name(), failure)),
-                Err(ending) => Err(self.gone(index, ending, format!("during {}", request.name()))),
-            },
-            Err(gone) => Err(gone),
-        });
+        let answers =
+            asked.into_iter().map(|asked| self.take_answer(asked?, request.name(), leftover.clone()));
         answers.collect()
     }
 
@@ -1141,17 +1322,18 @@ impl Worker {
         }
         let mut requests = image_transfer::requests(image).map_err(WorkerError::Arguments)?.peekable();
         while let Some(request) = requests.next() {
-            let answers = self.control_each(&children, &request);
-            let took: Vec<_> = children.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()).collect();
-            let took: Vec<_> = took.into_iter().map(|(&index, _)| index).collect();
-            let Some(error) = answers.into_iter().find_map(Result::err) else { continue };
             let callable = image.digest();
             // Before the last chunk none of them has more than bytes.
             let undo = match requests.peek() {
                 None => Control::Unregister { callable },
                 Some(_) => image_transfer::abandon(callable),
             };
-            for error in self.control_each(&took, &undo).into_iter().filter_map(Result::err) {
+            let answers = self.control_each(&children, &request, &Leftover::Undone(undo.clone()));
+            let took: Vec<_> = children.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()).collect();
+            let took: Vec<_> = took.into_iter().map(|(&index, _)| index).collect();
+            let Some(error) = answers.into_iter().find_map(Result::err) else { continue };
+            let undone = self.control_each(&took, &undo, &Leftover::Nothing);
+            for error in undone.into_iter().filter_map(Result::err) {
                 host_log::log_warn!("callable {}: {error}", image.name);
             }
             return Err(error);
@@ -1172,7 +1354,7 @@ impl Worker {
         index: usize,
         slot: usize,
         run: Option<&RunIdentity>,
-    ) -> Result<Result<(), Failure>, Ending> {
+    ) -> Result<Result<(), Failure>, Unanswered> {
         let mut waiting = SchedulerLoop::default();
         let outcome = self.wait_for(index, |end| {
             if !end.task_is_done(slot) {
@@ -1192,20 +1374,24 @@ impl Worker {
         &mut self,
         index: usize,
         take: impl FnMut(ParentEnd<'_>) -> Option<T>,
-    ) -> Result<T, Ending> {
-        match self.wait_until(index, None, take) {
+    ) -> Result<T, Unanswered> {
+        let interrupted = Rc::clone(&self.interrupted);
+        let cancelled = || interrupted().then_some(BY_INTERRUPT);
+        match self.wait_until(index, None, &cancelled, take) {
             Ok(taken) => Ok(taken),
-            Err(Missing::Ended(ending)) => Err(ending),
-            Err(Missing::TimedOut | Missing::Cancelled(_)) => unreachable!("this is no set-up"),
+            Err(Missing::Ended(ending)) => Err(Unanswered::Ended(ending)),
+            Err(Missing::Cancelled(_)) => Err(Unanswered::Interrupted),
+            Err(Missing::TimedOut) => unreachable!("it has no deadline"),
         }
     }
 
-    /// Waits until `take` gives something, and looks every park slice whether the child still lives. In set-up there
-    /// are a deadline and somebody who may call it off.
+    /// Waits until `take` gives something, and looks every park slice whether the child still lives and nobody has called
+    /// the wait off.
     fn wait_until<T>(
         &mut self,
         index: usize,
-        setup: Option<(Deadline, &dyn Fn() -> Option<&'static str>)>,
+        deadline: Option<Deadline>,
+        cancelled: &dyn Fn() -> Option<&'static str>,
         mut take: impl FnMut(ParentEnd<'_>) -> Option<T>,
     ) -> Result<T, Missing> {
         let end = self.mailboxes.parent(index);
@@ -1226,22 +1412,21 @@ impl Worker {
                     // It may have answered before it ended.
                     return take(end).ok_or(Missing::Ended(ending));
                 }
-                if let Some((deadline, cancelled)) = setup {
-                    if let Some(by) = cancelled() {
-                        return Err(Missing::Cancelled(by));
-                    }
-                    if deadline.passed() {
-                        return Err(Missing::TimedOut);
-                    }
+                if let Some(by) = cancelled() {
+                    return Err(Missing::Cancelled(by));
+                }
+                if deadline.is_some_and(|deadline| deadline.passed()) {
+                    return Err(Missing::TimedOut);
                 }
             }
             relax.wait(self.mailboxes.replies(), seen);
         }
     }
 
-    /// Waits for all children to end; false when the limit passed.
-    fn collect(&mut self, limit: Duration) -> bool {
+    /// Waits for all children to end; false when the limit passed, or it was interrupted.
+    fn collect(&mut self, limit: Duration, interrupted: &Interrupted) -> bool {
         let deadline = Deadline::after(limit);
+        let mut asked_at = Instant::now();
         let mut relax = Relax::new();
         loop {
             let seen = self.mailboxes.replies().epoch();
@@ -1253,6 +1438,12 @@ impl Worker {
             }
             if deadline.passed() {
                 return false;
+            }
+            if asked_at.elapsed() >= PARK_SLICE {
+                asked_at = Instant::now();
+                if interrupted() {
+                    return false;
+                }
             }
             relax.wait(self.mailboxes.replies(), seen);
         }
@@ -1364,6 +1555,12 @@ impl Drop for Worker {
             host_log::log_warn!("{error}");
         }
     }
+}
+
+/// Why whoever waited for an answer has none.
+enum Unanswered {
+    Ended(Ending),
+    Interrupted,
 }
 
 /// Why there is nothing to take.

@@ -59,6 +59,18 @@ const TESTS: &[Test] = &[
     ),
     ("a_copy_in_a_forked_process_does_nothing", a_copy_in_a_forked_process_does_nothing),
     ("a_second_thread_forbids_the_start", a_second_thread_forbids_the_start),
+    (
+        "threads_that_are_permitted_are_named_and_the_start_goes_on",
+        threads_that_are_permitted_are_named_and_the_start_goes_on,
+    ),
+    ("each_child_is_forked_as_the_builder_was_told", each_child_is_forked_as_the_builder_was_told),
+    ("an_interrupted_wait_gives_the_ticket_back", an_interrupted_wait_gives_the_ticket_back),
+    (
+        "an_interrupted_request_is_undone_before_the_next_one",
+        an_interrupted_request_is_undone_before_the_next_one,
+    ),
+    ("an_interrupted_start_leaves_nobody", an_interrupted_start_leaves_nobody),
+    ("an_interrupted_close_kills_whoever_is_late", an_interrupted_close_kills_whoever_is_late),
     ("memory_that_no_chip_can_reach_is_refused", memory_that_no_chip_can_reach_is_refused),
     ("a_busy_chip_takes_no_second_run", a_busy_chip_takes_no_second_run),
     ("settings_out_of_range_are_refused", settings_out_of_range_are_refused),
@@ -109,6 +121,8 @@ struct Scripted {
     memory: Vec<u8>,
     /// Its first word is set by a `free` that never returns.
     stuck: Option<SharedMemory>,
+    /// Its third word is what was freed last.
+    freed: Option<SharedMemory>,
     _at_the_end: PanicAtTheEnd,
 }
 
@@ -167,7 +181,10 @@ impl Endpoint for Scripted {
 
     fn free(&mut self, device: u64) -> Result<(), RunError> {
         match device {
-            64 => Ok(()),
+            64 => {
+                self.freed.iter().for_each(|shared| set_word(shared, 16, 64));
+                Ok(())
+            }
             0xdead => {
                 set_word(self.stuck.as_ref().unwrap(), 0, 1);
                 until("the end", || false);
@@ -614,6 +631,134 @@ fn a_second_thread_forbids_the_start() {
     drop(stop);
     let _ = thread.join().unwrap();
     drop(scripted(1).0.start().unwrap());
+}
+
+fn threads_that_are_permitted_are_named_and_the_start_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let idle = std::thread::Builder::new().name("of a library".into()).spawn(move || stopped.recv()).unwrap();
+    let (mut builder, callable) = scripted(1);
+    builder.permit_other_threads();
+    builder.log(LogSetup { threshold: Threshold::TIMING, directory: Some(directory.path().into()) });
+    let shared = builder.share(SharedBuffer::new(64).unwrap());
+    let mut worker = builder.start().unwrap();
+    let ticket = worker.submit(0, callable, &args(Script::Add, 1, &shared, 0)).unwrap();
+    worker.wait(ticket).unwrap();
+    worker.close().unwrap();
+    drop(stop);
+    let _ = idle.join().unwrap();
+
+    let log = fs::read_to_string(directory.path().join(format!("host.{}.log", std::process::id()))).unwrap();
+    assert_eq!(log.matches("forking beside 1 other threads (1 of a library)").count(), 1, "{log}");
+}
+
+fn each_child_is_forked_as_the_builder_was_told() {
+    let (mut builder, _) = scripted(2);
+    let forks = std::rc::Rc::new(std::cell::Cell::new(0));
+    let counted = forks.clone();
+    builder.fork_with(move || {
+        counted.set(counted.get() + 1);
+        // SAFETY: the test's process has one thread.
+        match unsafe { libc::fork() } {
+            -1 => Err(std::io::Error::last_os_error()),
+            pid => Ok(pid),
+        }
+    });
+    let mut worker = builder.start().unwrap();
+    assert_eq!((forks.get(), worker.pids().len()), (2, 2));
+    worker.close().unwrap();
+
+    let (mut builder, _) = scripted(2);
+    let forks = std::rc::Rc::new(std::cell::Cell::new(0));
+    builder.fork_with(move || match forks.replace(1) {
+        // SAFETY: as above.
+        0 => Ok(unsafe { libc::fork() }),
+        _ => Err(std::io::Error::other("no more of them")),
+    });
+    let error = builder.start().map(drop).unwrap_err();
+    assert_eq!(error.to_string(), "worker: fork: no more of them");
+    assert_no_children();
+}
+
+/// Says no until it is set, and no again once it has said yes.
+type Asked = std::rc::Rc<std::cell::Cell<bool>>;
+
+/// As `started`, with one chip and a way to interrupt.
+fn interruptible() -> (Worker, Callable, SharedMemory, Asked) {
+    let (mut builder, callable) = scripted(1);
+    let shared = builder.share(SharedBuffer::new(4096).unwrap());
+    let freed = shared.clone();
+    builder
+        .endpoint(move |_, _| Ok(Box::new(Scripted { freed: Some(freed.clone()), ..Scripted::default() })));
+    let asked = Asked::default();
+    let interrupted = asked.clone();
+    builder.interrupt_with(move || interrupted.take());
+    (builder.start().unwrap(), callable, shared, asked)
+}
+
+fn an_interrupted_wait_gives_the_ticket_back() {
+    let (mut worker, callable, shared, asked) = interruptible();
+    let ticket = worker.submit(0, callable, &args(Script::Meet, 0, &shared, 0)).unwrap();
+    let run = ticket.run_id();
+    asked.set(true);
+    let error = worker.wait(ticket).unwrap_err();
+    assert_eq!(error.to_string(), "worker: interrupted while waiting for chip 0");
+    let WorkerError::Interrupted { ticket: Some(ticket), .. } = error else { panic!("{error:?}") };
+    assert_eq!(ticket.run_id(), run);
+    let busy = worker.submit(0, callable, &args(Script::Add, 1, &shared, 64)).unwrap_err();
+    assert!(matches!(busy, WorkerError::Busy { run_id, .. } if run_id == run), "{busy:?}");
+    set_word(&shared, 8, 1);
+    worker.wait(*ticket).unwrap();
+    let ticket = worker.submit(0, callable, &args(Script::Add, 1, &shared, 64)).unwrap();
+    worker.wait(ticket).unwrap();
+    worker.close().unwrap();
+}
+
+fn an_interrupted_request_is_undone_before_the_next_one() {
+    let (mut worker, callable, shared, asked) = interruptible();
+    let ticket = worker.submit(0, callable, &args(Script::Meet, 0, &shared, 0)).unwrap();
+    until("the run", || word(&shared, 0) == 1);
+    // It is served once the run has ended.
+    asked.set(true);
+    let error = worker.malloc(0, 16).unwrap_err();
+    assert!(matches!(error, WorkerError::Interrupted { ticket: None, .. }), "{error:?}");
+    asked.set(true);
+    let error = worker.register(image("second")).unwrap_err();
+    assert!(matches!(error, WorkerError::Interrupted { .. }), "it still waits for the first: {error:?}");
+    set_word(&shared, 8, 1);
+    worker.wait(ticket).unwrap();
+    // The scripted device says what it is asked to free.
+    assert_eq!(worker.malloc(0, 32).unwrap(), DeviceAddr(64));
+    assert_eq!(word(&shared, 16), 64, "the first was freed");
+    let error = worker.submit(0, Callable::from_scalars([0; 4]), &RunArgs::default()).unwrap_err();
+    assert!(matches!(error, WorkerError::Unknown(_)), "{error:?}");
+    worker.close().unwrap();
+}
+
+fn an_interrupted_start_leaves_nobody() {
+    let (mut builder, _) = scripted(2);
+    builder.endpoint(|_, _| {
+        hang();
+    });
+    let began = Instant::now();
+    builder.interrupt_with(move || began.elapsed() > Duration::from_millis(50));
+    let error = builder.start().map(drop).unwrap_err();
+    assert_eq!(error.to_string(), "worker: its set-up was cancelled by an interrupt");
+    assert!(began.elapsed() < LIMIT);
+    assert_no_children();
+}
+
+fn an_interrupted_close_kills_whoever_is_late() {
+    let (mut worker, callable, shared, asked) = interruptible();
+    let ticket = worker.submit(0, callable, &args(Script::Hang, 0, &shared, 0)).unwrap();
+    until("the run", || word(&shared, 0) == 1);
+    asked.set(true);
+    let began = Instant::now();
+    let error = worker.close().unwrap_err();
+    assert!(matches!(error, WorkerError::Interrupted { ticket: None, .. }), "{error:?}");
+    assert!(began.elapsed() < LIMIT);
+    assert_no_children();
+    assert!(matches!(worker.wait(ticket), Err(WorkerError::Closed)));
 }
 
 fn memory_that_no_chip_can_reach_is_refused() {
