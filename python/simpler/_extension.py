@@ -2,7 +2,13 @@
 
 Whoever needs it imports ``native`` from here, when it needs it: ``import simpler`` must go on working where the
 extension is missing or was built from another version of this package, or else nothing could say why.
+
+What the two have to agree on is the stub, ``_task_interface.pyi``, so the extension knows the checksum of the one that
+it was built beside. An installed package without stubs cannot have changed since, and is not asked.
 """
+
+import zlib
+from pathlib import Path
 
 try:
     from simpler import _task_interface as native
@@ -12,13 +18,12 @@ except ImportError as error:
         f"({error}); build it with `pip install ./python` in a checkout of simpler"
     ) from error
 
-#: What this package and the extension have to say alike; ``INTERFACE`` in ``src/lib.rs`` is the extension's.
-INTERFACE = 1
+_STUB = Path(__file__).with_name("_task_interface.pyi")
 
-if (_found := getattr(native, "INTERFACE", None)) != INTERFACE:
+if _STUB.is_file() and getattr(native, "INTERFACE", None) != zlib.crc32(_STUB.read_bytes()):
     raise ImportError(
-        f"the compiled extension {native.__file__} is stale: it has interface {_found}, and this version of simpler "
-        f"expects {INTERFACE}; build it again with `pip install ./python` in the checkout"
+        f"the compiled extension {native.__file__} is stale: it was built for another version of the package "
+        "beside it; build it again with `pip install ./python` in the checkout"
     )
 
-__all__ = ["INTERFACE", "native"]
+__all__ = ["native"]

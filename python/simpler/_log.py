@@ -26,7 +26,8 @@ TIMING: Final = 25
 #: A threshold that lets nothing through. No record has this level.
 NUL: Final = 60
 
-_THRESHOLDS: Final = (logging.DEBUG, logging.INFO, TIMING, logging.WARNING, logging.ERROR, NUL)
+_LEVELS: Final = frozenset((logging.DEBUG, logging.INFO, TIMING, logging.WARNING, logging.ERROR))
+_THRESHOLDS: Final = (*sorted(_LEVELS), NUL)
 
 logging.addLevelName(TIMING, "TIMING")
 logging.addLevelName(NUL, "NUL")
@@ -100,12 +101,14 @@ class _UnifiedLogHandler(logging.Handler):
 
     def handle(self, record: logging.LogRecord) -> bool:
         """Filter and forward ``record``, without the lock that ``logging`` would take."""
-        kept = self.filter(record)
-        if isinstance(kept, logging.LogRecord):
-            record = kept
-        if kept:
-            self.emit(record)
-        return bool(kept)
+        if self.filters:
+            kept = self.filter(record)
+            if not kept:
+                return False
+            if isinstance(kept, logging.LogRecord):
+                record = kept
+        self.emit(record)
+        return True
 
     def emit(self, record: logging.LogRecord) -> None:
         """Forward ``record`` as one record, or, if it has a traceback, as one for each line: a record is a line of at
@@ -114,13 +117,15 @@ class _UnifiedLogHandler(logging.Handler):
         try:
             if not self._directory():
                 return
-            level = _ladder_level(record.levelno)
+            level = record.levelno
+            if level not in _LEVELS:
+                level = _ladder_level(level)
             func = record.funcName or "python"
-            if self.formatter is None and not (record.exc_info or record.exc_text or record.stack_info):
+            if record.exc_info or record.exc_text or record.stack_info or self.formatter:
+                for line in self.format(record).splitlines() or [""]:
+                    self._emit(level, func, line)
+            else:
                 self._emit(level, func, record.getMessage())
-                return
-            for line in self.format(record).splitlines() or [""]:
-                self._emit(level, func, line)
         except Exception:
             self.handleError(record)
 

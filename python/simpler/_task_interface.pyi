@@ -1,13 +1,17 @@
 """The compiled extension: the crates as Python sees them. ``simpler._extension`` loads it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, Self, TypeVar, final
 
 from simpler.task_interface import CallConfig, _Plan
 
-#: What the package beside it has to expect; see ``simpler._extension``.
+from typing_extensions import CapsuleType, disjoint_base
+
+_T = TypeVar("_T")
+
+#: The checksum of this stub when the extension was built.
 INTERFACE: int
 __version__: str
 
@@ -36,6 +40,7 @@ def _emit_host_span(
 def _monotonic_now_ns() -> int: ...
 def _host_spans_active() -> bool: ...
 
+@disjoint_base
 class _HostSpan:
     def __new__(cls, name: str, attributes: dict[str, object]) -> Self: ...
     def __enter__(self) -> Self: ...
@@ -331,3 +336,27 @@ class _Session:
 def _decoder_callables(
     cache: str | PathLike[str], kernels: str | PathLike[str] | None = None
 ) -> tuple[_CallableImage, _CallableImage]: ...
+
+# -- frames --
+
+@final
+class _Log:
+    def __arrow_c_stream__(self, requested_schema: object = None) -> CapsuleType: ...
+    def __arrow_c_schema__(self) -> CapsuleType: ...
+    def __len__(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def losses(self) -> dict[str, int]: ...
+    @property
+    def dropped(self) -> dict[str, int]: ...
+    @property
+    def counts(self) -> dict[str, int]: ...
+    @property
+    def warnings(self) -> list[str]: ...
+    @property
+    def complaints(self) -> list[tuple[str, int, str]]: ...
+    @property
+    def complaints_total(self) -> int: ...
+
+def _read_log(class_: Callable[[_Log], _T], sources: Sequence[object], /) -> _T: ...

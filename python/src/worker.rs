@@ -460,10 +460,10 @@ impl Held {
 
     /// Waits for a run and brings back what it has written; false where the wait's time is over.
     fn wait(&mut self, py: Python<'_>, number: u64) -> PyResult<bool> {
+        let worker = self.worker.get()?;
         let Some(Run { ticket, tensors, staged, is_abandoned }) = self.runs.remove(&number) else {
             return Err(WorkerError::new_err(format!("worker: run {number} is not in flight")));
         };
-        let worker = self.worker.get()?;
         // SAFETY: native values only.
         let outcome = unsafe { detached(py, || worker.wait(ticket)) };
         if let Err(NativeError::Interrupted { ticket: Some(ticket), .. }) = outcome {

@@ -889,7 +889,7 @@ def test_records_without_a_thread_stay_on_the_one_that_binds() -> None:
     bind = bind_span()
     words = ("record_in_graph_task", "build_definition", "graph_submit")
     records = [
-        {"phase": phase, "start_ns": 1_000 + at, "end_ns": 1_080 + at} for at, phase in enumerate(words)
+        {"phase": phase, "start_ns": 1_000 + 100 * at, "end_ns": 1_080 + 100 * at} for at, phase in enumerate(words)
     ]
     phases, orphaned, _ = host_record_spans(bind, one_pass(*records))
     assert (orphaned, {phase.tid for phase in phases}) == (0, {7})
