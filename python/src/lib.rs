@@ -50,7 +50,7 @@ const fn crc32(bytes: &[u8]) -> u32 {
         if bit % 8 == 0 {
             crc ^= bytes[bit / 8] as u32;
         }
-        crc = (crc >> 1) ^ (crc & 1) * 0xedb8_8320;
+        crc = (crc >> 1) ^ ((crc & 1) * 0xedb8_8320);
         bit += 1;
     }
     !crc

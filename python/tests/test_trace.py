@@ -582,6 +582,28 @@ if pid == 0:
             [("in%20the%20child", 1), ("over%20the%20fork", 0)],
         ]
 
+    def test_what_a_function_of_a_sub_worker_logs_is_in_that_processs_log(self, tmp_path: Path) -> None:
+        run(
+            """
+            import sys
+            from simpler import Worker, get_logger, trace
+            def work():
+                with trace.span("work", part=1):
+                    get_logger().warning("from the sub worker")
+            worker = Worker(chips=0, subs=1, log_dir=sys.argv[1])
+            worker.register(work)
+            with worker:
+                with trace.span("around"):
+                    worker.run(work, sub=0)
+            """,
+            tmp_path,
+        )
+        told = {}
+        for records in logs(tmp_path).values():
+            foreign = [span["name"] for span in spans(records) if span["name"].startswith("ext.")]
+            told[tuple(foreign)] = [(record.func, record.body) for record in records if record.level == "WARN"]
+        assert told == {("ext.app.around",): [], ("ext.app.work",): [("work", "from the sub worker")]}
+
     def test_open_spans_are_seen_from_outside(self, tmp_path: Path) -> None:
         stacks = [sys.executable, "-m", "simpler", "stacks"]
         asked = subprocess.run([*stacks, "--help"], env=environment(), capture_output=True, text=True, timeout=LIMIT_S)
