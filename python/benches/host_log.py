@@ -99,6 +99,7 @@ def cost_ns(prepare: Callable[[], None], call: Callable[[], None]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description="What a forwarded record and a span cost.")
     parser.add_argument("--rounds", type=int, default=400, help="batches of each arm (default: %(default)s)")
+    parser.add_argument("log", nargs="?", help="ignored: the log that benches of reading are given")
     rounds = parser.parse_args().rounds
 
     LOGGER.setLevel(logging.INFO)

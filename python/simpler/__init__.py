@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         WorkerError,
     )
+    from simpler.reader import Log, read_log
     from simpler.task_interface import CallConfig, ChipWorker, RuntimeEnv
     from simpler.tensor import DeviceMemory, In, InOut, NoDep, Out, RunArgs, shared_array
     from simpler.worker import DistributedWorker, Ticket, Worker
@@ -60,6 +61,8 @@ _LAZY = {
     "Worker": "simpler.worker",
     "WorkerError": "simpler.errors",
     "WorkerLevel": "simpler.worker_level",
+    "Log": "simpler.reader",
+    "read_log": "simpler.reader",
     "shared_array": "simpler.tensor",
     "trace": "simpler.trace",
 }
@@ -94,7 +97,9 @@ __all__ = [
     "Worker",
     "WorkerError",
     "WorkerLevel",
+    "Log",
     "get_logger",
+    "read_log",
     "shared_array",
     "trace",
 ]

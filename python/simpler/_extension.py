@@ -20,7 +20,7 @@ except ImportError as error:
 
 _STUB = Path(__file__).with_name("_task_interface.pyi")
 
-if _STUB.is_file() and getattr(native, "INTERFACE", None) != f"{zlib.crc32(_STUB.read_bytes()):08x}":
+if _STUB.is_file() and getattr(native, "INTERFACE", None) != zlib.crc32(_STUB.read_bytes()):
     raise ImportError(
         f"the compiled extension {native.__file__} is stale: it was built for another version of the package "
         "beside it; build it again with `pip install ./python` in the checkout"

@@ -14,6 +14,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use simpler_cli::{Console, Stream, run};
 
+use crate::interrupt::Interrupt;
+
 /// Adds this part to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(command_line, module)?)
@@ -37,19 +39,14 @@ fn command_line(
     let (out, err) = (Target::new(out)?, Target::new(err)?);
     let (exit, refusal, raised) = py.detach(|| {
         let raised = RefCell::new(None);
-        let interrupted = || match Python::attach(|py| py.check_signals()) {
-            Ok(()) => false,
-            Err(error) => {
-                raised.borrow_mut().get_or_insert(error);
-                true
-            }
-        };
+        let interrupt = Interrupt::default();
+        let interrupted = || interrupt.asked();
         let mut console = Console::new(out.stream(&raised), err.stream(&raised));
         console.interrupted = Some(&interrupted);
         let exit = run(arguments, &mut console);
         let refusal = console.refusal.take();
         drop(console);
-        (exit, refusal, raised.take())
+        (exit, refusal, interrupt.take().or(raised.take()))
     });
     raised.map_or(Ok((exit as u8, refusal)), Err)
 }

@@ -11,6 +11,7 @@
 //!   for one ends early;
 //! - `decoder`: the model example;
 //! - `spans`, `invocations`: what `simpler_setup.tools.strace_timing` gives of a log; `lines` is how it comes in;
+//! - `frames`: a log as a table that data frames take;
 //! - `console`: the command line.
 //!
 //! Every function may be called from any thread that holds the GIL. Panics become `PanicException`; none is expected.
@@ -21,6 +22,7 @@ mod console;
 mod decoder;
 mod dlpack;
 mod error;
+mod frames;
 mod interrupt;
 mod invocations;
 mod lines;
@@ -38,7 +40,21 @@ use pyo3::prelude::*;
 
 /// The checksum of the stub that this module was built beside: what it is to the Python package. A package with another
 /// stub says that the extension is stale.
-const INTERFACE: &str = env!("SIMPLER_INTERFACE");
+const INTERFACE: u32 = crc32(include_bytes!("../simpler/_task_interface.pyi"));
+
+/// The checksum that Python has as `zlib.crc32`.
+const fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    let mut bit = 0;
+    while bit < 8 * bytes.len() {
+        if bit % 8 == 0 {
+            crc ^= bytes[bit / 8] as u32;
+        }
+        crc = (crc >> 1) ^ (crc & 1) * 0xedb8_8320;
+        bit += 1;
+    }
+    !crc
+}
 
 #[pymodule]
 fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -55,6 +71,7 @@ fn _task_interface(module: &Bound<'_, PyModule>) -> PyResult<()> {
     decoder::add(module)?;
     spans::add(module)?;
     invocations::add(module)?;
+    frames::add(module)?;
     console::add(module)?;
     // Who imports from here names what it imports.
     module.delattr("__all__")

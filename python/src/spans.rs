@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 use simpler_record_format::{
@@ -157,6 +158,16 @@ impl Span {
         let encoded: Vec<u8> = name.bytes().flat_map(encode_percent).collect();
         let kind = Arc::new(Kind::new(py, version, hid, depth, &encoded));
         Span { kind, pid, tid, inv, ts, dur, made_ns, attrs: PyString::new(py, attrs).unbind() }
+    }
+
+    /// The Python object that the span is. It holds numbers and strings alone, so it is in no cycle of references, and the
+    /// collector need not look for one: with millions of spans that is most of what they cost.
+    fn into_object(py: Python<'_>, span: Span) -> PyResult<Bound<'_, Span>> {
+        let span = Bound::new(py, span)?;
+        // SAFETY: this is an object of a type that the collector knows, as all classes of pyo3 are, and the GIL is held. It
+        // may be untracked at any time, as CPython does with tuples; who frees it asks whether it is tracked.
+        unsafe { ffi::PyObject_GC_UnTrack(span.as_ptr().cast()) };
+        Ok(span)
     }
 
     fn fields<'a>(&'a self, py: Python<'a>) -> Fields<'a> {
@@ -456,11 +467,11 @@ impl SpanIterator {
         this
     }
 
-    fn __next__(&mut self, py: Python<'_>) -> PyResult<Option<Span>> {
+    fn __next__<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, Span>>> {
         let SpanIterator { lines, maker, found } = self;
         loop {
             if let Some(span) = found.pop_front() {
-                return Ok(Some(span));
+                return Span::into_object(py, span).map(Some);
             }
             let Some(piece) = lines.next(py)? else { return Ok(None) };
             scan_lines(piece, 0, &mut Finding { py, maker, piece, found });

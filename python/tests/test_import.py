@@ -85,7 +85,7 @@ def test_an_extension_that_cannot_be_loaded_is_the_reason_that_is_given(package:
     assert "which cannot be loaded" in printed and "_task_interface.abi3.so" in printed
 
 
-@pytest.mark.parametrize("interface", ["'00000000'", "1", "None"])
+@pytest.mark.parametrize("interface", ["1", "'1'", "None"])
 def test_a_stale_extension_is_found_when_it_is_needed(package: Path, interface: str) -> None:
     (package / "simpler" / "_task_interface.py").write_text(f"INTERFACE = {interface}\n")
     printed = run_with(package, WITHOUT + "try: simpler.trace\nexcept ImportError as error: print(error)")

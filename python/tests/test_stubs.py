@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from child_python import environment
 
-import simpler
-import simpler_setup
+EXTENSION = "simpler._task_interface"
 
 pytestmark = pytest.mark.skipif(find_spec("mypy") is None, reason="skipped: mypy is not installed")
 
@@ -24,10 +23,13 @@ def mypy(*arguments: str, cwd: Path) -> None:
 
 
 def test_the_stub_says_what_the_extension_has(tmp_path: Path) -> None:
-    mypy("mypy.stubtest", "simpler._task_interface", cwd=tmp_path)
+    # Before Python 3.12 the buffer protocol shows in no method, and a stub says it by one all the same (PEP 688).
+    allowed = tmp_path / "allowed"
+    allowed.write_text(r".*\.__buffer__" "\n" if sys.version_info < (3, 12) else "")
+    mypy("mypy.stubtest", "--ignore-unused-allowlist", "--allowlist", str(allowed), EXTENSION, cwd=tmp_path)
 
 
 def test_the_package_is_typed_strictly(tmp_path: Path) -> None:
-    folders = [str(Path(str(module.__file__)).parent) for module in (simpler, simpler_setup)]
-    # Files, not modules, so that they are checked wherever they are installed.
-    mypy("mypy", "--strict", "--cache-dir", str(tmp_path), *folders, cwd=tmp_path)
+    # By the names of the packages: files of an installed one would be taken for a program's own.
+    packages = [argument for package in ("simpler", "simpler_setup") for argument in ("-p", package)]
+    mypy("mypy", "--strict", "--cache-dir", str(tmp_path), *packages, cwd=tmp_path)

@@ -8,8 +8,8 @@
 //! open below those.
 //!
 //! An open span has the name, the invocation and the nesting that its record will have. It has no attributes
-//! yet: those follow when it closes. Spans of other modules (C plugins, the `tracing` layer) are told to the log
-//! when they close, so they are not seen here; those of the owner around them are.
+//! yet: those follow when it closes. Spans of C plugins and of the `tracing` layer are told to the log when they close,
+//! so they are not seen here; those of the owner around them are, and a [`ForeignSpan`](crate::ForeignSpan) is.
 //!
 //! Of a dead process nobody knows when it died, only when it was last seen alive: by the latest knot of its clock, the
 //! latest span that it opened, and the records that it left unwritten. So its spans were open *at least* as long

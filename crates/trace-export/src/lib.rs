@@ -43,6 +43,8 @@ pub mod json;
 mod lanes;
 pub mod merge;
 pub mod self_time;
+#[cfg(feature = "arrow")]
+pub mod span_table;
 pub mod steps;
 pub mod swimlane;
 pub mod text;
