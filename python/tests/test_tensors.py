@@ -31,21 +31,19 @@ class _OnlyDlpack:
         return self.device
 
 
-def _seen(worker: Worker, arg: Any) -> list[int]:
+def _seen(worker: Worker, look: simpler.Callable, arg: Any) -> list[int]:
     """What an orchestration sees of a tensor: dtype, dimensions, extents."""
     out = np.zeros(7, np.uint64)
-    worker.run(worker_shape, arg, Out(out.view(np.uint8)))
+    worker.run(look, arg, Out(out.view(np.uint8)))
     return [int(word) for word in out]
-
-
-worker_shape = shape()
 
 
 @pytest.mark.parametrize("level", [2, 3])
 @in_own_process
 def test_a_tensor_has_the_type_and_the_shape_of_its_array(level: int) -> None:
+    look = shape()
     with Worker(level=level) as worker:
-        worker.register(worker_shape)
+        worker.register(look)
         for arg, expected in [
             (np.zeros(3, np.float32), [_F32, 1, 3]),
             (np.zeros((2, 3, 4, 5, 6), np.float16), [_F16, 5, 2, 3, 4, 5, 6]),
@@ -62,7 +60,7 @@ def test_a_tensor_has_the_type_and_the_shape_of_its_array(level: int) -> None:
             (In(np.zeros(4, np.int64), dtype="uint8"), [_U8, 1, 32]),
             (NoDep(np.zeros((2, 6), np.float32), shape=(3, 4)), [_F32, 2, 3, 4]),
         ]:
-            seen = _seen(worker, arg)
+            seen = _seen(worker, look, arg)
             assert seen[: len(expected)] == expected, arg
             assert not any(seen[len(expected) :]), arg
 
@@ -87,8 +85,9 @@ def test_what_cannot_be_a_tensor_is_refused_with_its_place_and_a_way_out() -> No
     frozen = np.zeros(2, np.float32)
     frozen.flags.writeable = False
     odd_bytes = np.zeros(21, np.uint8)
+    look = shape()
     with Worker(level=2) as worker:
-        worker.register(worker_shape)
+        worker.register(look)
         out = np.zeros(56, np.uint8)
         for arg, sentence in [
             (np.zeros(2, np.float64), "elements of type float64: a chip has float32, float16, int32 and uint8"),
@@ -113,9 +112,9 @@ def test_what_cannot_be_a_tensor_is_refused_with_its_place_and_a_way_out() -> No
             (None, "a bytes-like object is required|buffer"),
         ]:
             with pytest.raises(simpler.ArgumentError, match=f"argument 0: .*{sentence}"):
-                worker.run(worker_shape, arg, Out(out))
+                worker.run(look, arg, Out(out))
         with pytest.raises(ValueError, match="argument 1"):
-            worker.run(worker_shape, frozen, np.zeros(2, np.float64))
+            worker.run(look, frozen, np.zeros(2, np.float64))
 
 
 class _Bfloat:
@@ -126,10 +125,11 @@ class _Bfloat:
 
 @in_own_process
 def test_bfloat16_is_refused_by_its_name() -> None:
+    look = shape()
     with Worker(level=2) as worker:
-        worker.register(worker_shape)
+        worker.register(look)
         with pytest.raises(simpler.ArgumentError, match="elements of type bfloat16"):
-            worker.run(worker_shape, _Bfloat(), bytearray(56))
+            worker.run(look, _Bfloat(), bytearray(56))
 
 
 @in_own_process
