@@ -10,7 +10,6 @@ the room that a mailbox has for an error's text.
 
 from __future__ import annotations
 
-import math
 import pickle
 import sys
 import traceback
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simpler.errors import ArgumentError, RunError
-from simpler.tensor import Argument, DeviceMemory, In, InOut, RunArgs
+from simpler.tensor import Argument, DeviceMemory, In, InOut, RunArgs, array_over
 
 if TYPE_CHECKING:
     from simpler import _task_interface as native
@@ -120,19 +119,14 @@ class PythonFunction:
 
 
 def _decode(memories: Sequence[native._TaskMemory]) -> list[Any]:
-    import numpy
-
+    packet: Any = memories[0]
     args: list[Any] = []
-    for kind, *entry in pickle.loads(bytes(memories[0])):
+    for kind, *entry in pickle.loads(packet):
         if kind == _OBJECT:
             args.append(entry[0])
-            continue
-        place, dtype, shape = entry
-        count = math.prod(shape)
-        if count == 0:
-            args.append(numpy.empty(shape, dtype))
         else:
-            args.append(numpy.frombuffer(memories[place], dtype=dtype, count=count).reshape(shape))
+            place, dtype, shape = entry
+            args.append(array_over(memories[place], dtype, shape))
     return args
 
 

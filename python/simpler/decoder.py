@@ -89,7 +89,8 @@ class Model:
     @property
     def weights(self) -> memoryview:
         """Its weights as a chip holds them: read-only bytes, not copied."""
-        return memoryview(self._native)
+        buffer: Any = self._native
+        return memoryview(buffer)
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """The token ids of a text; with ``special``, the special tokens in it are parsed."""

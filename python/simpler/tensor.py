@@ -142,10 +142,21 @@ def shared_array(
 
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     element = numpy.dtype(dtype)
-    count = math.prod(extents)
-    buffer = native._SharedBuffer(max(1, count * element.itemsize))
+    buffer = native._SharedBuffer(max(1, math.prod(extents) * element.itemsize))
     _shared.add(buffer)
-    return numpy.frombuffer(memoryview(buffer), dtype=element, count=count).reshape(extents)
+    return array_over(buffer, element, extents)
+
+
+def array_over(
+    memory: Any, dtype: numpy.typing.DTypeLike, shape: Sequence[int]
+) -> numpy.typing.NDArray[Any]:
+    """An array of this shape over the first bytes of memory that has the buffer protocol, and is kept by it."""
+    import numpy
+
+    count = math.prod(shape)
+    if count == 0:
+        return numpy.empty(shape, dtype)
+    return numpy.frombuffer(memoryview(memory), dtype=dtype, count=count).reshape(shape)
 
 
 def shared_buffers() -> list[native._SharedBuffer]:

@@ -334,7 +334,9 @@ class Worker:
             # Where another call of it is under way, it is still what it was.
             if (self._chip is None or self._chip._is_closed) and (self._native is None or self._native.is_closed):
                 self._state, self._chip, self._native = "closed", None, None
+                self._arrays.clear()
                 _open_workers.discard(self)
+                _resume_log()
 
     def __enter__(self) -> Worker:
         if self._state == "new":
@@ -565,6 +567,14 @@ class Worker:
 DistributedWorker = Worker
 
 _KINDS = {"chip": "chip", "sub": "sub worker", "worker": "worker"}
+
+
+def _resume_log() -> None:
+    """Starts the log's writer again, which the end of one worker has stopped, if there are others."""
+    if any(worker._pid == os.getpid() for worker in _open_workers):
+        from simpler._extension import native
+
+        native._start_host_log_writer()
 
 
 def _refuse_python_threads() -> None:

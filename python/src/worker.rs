@@ -32,6 +32,9 @@ use crate::tensor::Tensor;
 pub(crate) struct NativeWorker {
     owner: Owner,
     held: Mutex<Held>,
+    /// Runs that nobody waits for any more, not yet looked at. A ticket may go at any moment, also in the middle of a call;
+    /// nothing of Python's runs under this lock.
+    abandoned: Mutex<Vec<u64>>,
 }
 
 struct Held {
@@ -104,10 +107,14 @@ fn _start_worker(py: Python<'_>, plan: Plan) -> PyResult<NativeWorker> {
         Err(error) => return Err(interrupt.or(error::of_worker(error))),
     };
     let held = Held { worker, staging, runs: BTreeMap::new(), interrupt };
-    Ok(NativeWorker { owner: Owner::current(), held: Mutex::new(held) })
+    Ok(NativeWorker::new(held))
 }
 
 impl NativeWorker {
+    fn new(held: Held) -> Self {
+        Self { owner: Owner::current(), held: Mutex::new(held), abandoned: Mutex::default() }
+    }
+
     /// Lends a worker to Python for as long as `body` lasts.
     pub(crate) fn lend(
         worker: &mut Worker,
@@ -120,8 +127,7 @@ impl NativeWorker {
             runs: BTreeMap::new(),
             interrupt: Rc::clone(&below.interrupt),
         };
-        let lent = Self { owner: Owner::current(), held: Mutex::new(held) };
-        let lent = Python::attach(|py| Py::new(py, lent));
+        let lent = Python::attach(|py| Py::new(py, Self::new(held)));
         let lent = lent.map_err(|error| RunError { code: -1, text: error.to_string() })?;
         let result = body(&lent);
         let mut held = lent.get().held.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,6 +184,11 @@ impl NativeWorker {
         let config = config.as_ref().map(Config::to_native).transpose()?.unwrap_or_default();
         let (args, staged) = held.place(py, &tensors, scalars)?;
         let args = RunArgs { config, ..args };
+        for number in self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if let Some(run) = held.runs.get_mut(&number) {
+                run.is_abandoned = true;
+            }
+        }
         match held.submit(py, &children, Callable::from_digest(callable), &args) {
             Ok((ticket, place)) => {
                 let number = ticket.run_id();
@@ -214,9 +225,7 @@ impl NativeWorker {
     /// Nobody will wait for the run any more.
     fn abandon(&self, run: u64) -> PyResult<()> {
         self.owner.require_process()?;
-        if let Some(run) = self.try_lock()?.runs.get_mut(&run) {
-            run.is_abandoned = true;
-        }
+        self.abandoned.lock().unwrap_or_else(PoisonError::into_inner).push(run);
         Ok(())
     }
 

@@ -319,7 +319,7 @@ def test_shared_arrays_have_any_shape_and_type_and_end_with_their_last_view() ->
         shared = simpler.shared_array(shape_, dtype)
         expected = np.zeros(shape_, dtype)
         assert (shared.shape, shared.dtype, shared.flags.writeable) == (expected.shape, expected.dtype, True)
-        assert shared.ctypes.data % 64 == 0
+        assert shared.size == 0 or shared.ctypes.data % 64 == 0
         np.testing.assert_array_equal(shared, expected)
     before = len(shared_buffers())
     view = simpler.shared_array(1000)[10:20]
