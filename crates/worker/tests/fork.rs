@@ -636,7 +636,14 @@ fn a_second_thread_forbids_the_start() {
 fn threads_that_are_permitted_are_named_and_the_start_goes_on() {
     let directory = tempfile::tempdir().unwrap();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();
-    let idle = std::thread::Builder::new().name("of a library".into()).spawn(move || stopped.recv()).unwrap();
+    let (begin, begun) = std::sync::mpsc::channel::<()>();
+    let wait = move || {
+        drop(begin);
+        stopped.recv()
+    };
+    let idle = std::thread::Builder::new().name("of a library".into()).spawn(wait).unwrap();
+    // A thread gives itself its name, before anything else.
+    assert!(begun.recv().is_err());
     let (mut builder, callable) = scripted(1);
     builder.permit_other_threads();
     builder.log(LogSetup { threshold: Threshold::TIMING, directory: Some(directory.path().into()) });
