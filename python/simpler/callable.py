@@ -15,7 +15,7 @@ from collections.abc import Callable as Function
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from simpler.errors import ArgumentError
 
@@ -29,6 +29,9 @@ __all__ = ["Callable", "Core", "PythonCallable", "Source", "cache_folder"]
 Core = Literal["aic", "aiv"]
 
 StrPath = str | os.PathLike[str]
+# A mapping's keys are of one type each time.
+_File = TypeVar("_File", bound="str | os.PathLike[str]")
+_AnySource = TypeVar("_AnySource", bound="str | os.PathLike[str] | Source")
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,7 @@ class Callable:
 
     __slots__ = ("_image", "signature")
 
-    def __init__(
-        self, image: native._CallableImage, signature: Iterable[type[Argument]] | None = None
-    ) -> None:
+    def __init__(self, image: native._CallableImage, signature: Iterable[type[Argument]] | None = None) -> None:
         self._image = image
         self.signature = None if signature is None else tuple(signature)
 
@@ -78,7 +79,7 @@ class Callable:
         name: str,
         *,
         orchestration: StrPath | Source,
-        kernels: Mapping[StrPath | Source, Core],
+        kernels: Mapping[_AnySource, Core],
         headers: Iterable[StrPath | Source] = (),
         signature: Iterable[type[Argument]] | None = None,
         cache: StrPath | None = None,
@@ -112,7 +113,7 @@ class Callable:
         name: str,
         *,
         orchestration: StrPath | bytes,
-        kernels: Mapping[StrPath, Core | tuple[Core, bytes]],
+        kernels: Mapping[_File, Core | tuple[Core, bytes]] | Mapping[_File, Core] | Mapping[_File, tuple[Core, bytes]],
         signature: Iterable[type[Argument]] | None = None,
     ) -> Callable:
         """Reads objects that were compiled before: ``kernels`` maps a file to its core, or a name to core and bytes.
@@ -123,7 +124,8 @@ class Callable:
 
         main = orchestration if isinstance(orchestration, bytes) else Path(orchestration).read_bytes()
         objects: list[tuple[str, str, bytes]] = []
-        for kernel, value in kernels.items():
+        for key, value in kernels.items():
+            kernel: StrPath = key
             if isinstance(value, tuple):
                 core, data = value
                 objects.append((os.fspath(kernel), core, data))

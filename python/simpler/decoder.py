@@ -1,9 +1,9 @@
 """A llama-architecture decoder as callables on the chip: the example that simpler comes with.
 
 A :class:`Model` holds the figures, the weights and the tokenizer; :func:`callables` are prefill and decode; a
-:class:`Session` says which buffers a sequence needs on a chip and gives the arguments of each run. The tokens lie in one
-array of int32 words on the host: word *i* is the token at position *i*. A prefill of *n* tokens reads words 0 to *n* - 1
-and writes word *n*, a decode at position *p* reads word *p* and writes word *p* + 1.
+:class:`Session` says which buffers a sequence needs on a chip and gives the arguments of each run. The tokens lie in
+one array of int32 words on the host: word *i* is the token at position *i*. A prefill of *n* tokens reads words 0 to
+*n* - 1 and writes word *n*, a decode at position *p* reads word *p* and writes word *p* + 1.
 """
 
 from __future__ import annotations
@@ -121,13 +121,11 @@ class DeviceBuffers:
 class Session:
     """A model and the room for one sequence of ``capacity`` tokens, prompt and generated ones.
 
-    ``cpus`` is how many cores really run side by side (this machine's CPUs unless told otherwise): as many tasks share a
-    matrix. ``task_slots`` times selected tasks.
+    ``cpus`` is how many cores really run side by side (this machine's CPUs unless told otherwise): as many tasks share
+    a matrix. ``task_slots`` times selected tasks.
     """
 
-    def __init__(
-        self, model: Model, capacity: int, *, cpus: int | None = None, task_slots: bool = False
-    ) -> None:
+    def __init__(self, model: Model, capacity: int, *, cpus: int | None = None, task_slots: bool = False) -> None:
         count = cpus if cpus is not None else len(os.sched_getaffinity(0))
         self._native = native._Session(model._native, capacity, count, task_slots)
 

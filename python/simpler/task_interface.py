@@ -110,9 +110,9 @@ class CallConfig:
         if name in _UNSUPPORTED and value:
             raise UnsupportedError(f"CallConfig.{name} = {value!r}: this version has no such diagnostics")
         if name in _NUMBERS:
-            if not isinstance(value, int) or not 0 <= value < 2**31:
-                raise ArgumentError(f"CallConfig.{name} = {value!r}: a number from 0")
-            value = int(value)
+            value = count(f"CallConfig.{name}", value)
+            if value >= 2**31:
+                raise ArgumentError(f"CallConfig.{name} = {value}: it has 31 bits")
         elif name == "output_prefix" and value is not None:
             value = os.fspath(value)
         elif name == "runtime_env" and not isinstance(value, RuntimeEnv):
@@ -120,6 +120,19 @@ class CallConfig:
         elif name not in _NAMES:
             raise AttributeError(f"CallConfig has no {name}")
         object.__setattr__(self, name, value)
+
+
+def count(name: str, value: object, least: int = 0) -> int:
+    """A whole number of something, at least so many; anything else raises :class:`~simpler.ArgumentError`."""
+    if not isinstance(value, int) or not least <= value < 2**63:
+        raise ArgumentError(f"{name} = {value!r}: a whole number from {least}")
+    return int(value)
+
+
+def require_config(config: object) -> None:
+    """Refuses what is no configuration of a run."""
+    if config is not None and not isinstance(config, CallConfig):
+        raise ArgumentError(f"config = {config!r}: a CallConfig")
 
 
 _UNSUPPORTED = frozenset(("enable_dump_args", "enable_pmu", "enable_dep_gen", "enable_scope_stats"))
@@ -145,7 +158,11 @@ class _ChipPlan:
     prewarm_config: CallConfig | None
 
     def __post_init__(self) -> None:
-        self.runtime = _RUNTIMES.get(self.runtime, self.runtime)
+        self.platform, self.runtime = str(self.platform), _RUNTIMES.get(self.runtime, str(self.runtime))
+        count("pipeline_depth", self.pipeline_depth, 1)
+        if self.core_threads is not None:
+            count("core_threads", self.core_threads, 1)
+        require_config(self.prewarm_config)
 
 
 @dataclass
@@ -195,9 +212,7 @@ class ChipWorker:
         self._is_closed = False
         self._callables: list[Callable] = []
         self._log_dir = log_dir
-        self._chip_plan = _ChipPlan(
-            platform, runtime, 1, enable_sdma, scheduler_timeout, core_threads, prewarm_config
-        )
+        self._chip_plan = _ChipPlan(platform, runtime, 1, enable_sdma, scheduler_timeout, core_threads, prewarm_config)
 
     def init(self) -> None:
         """Seeds the log with the level that the logger ``simpler`` has now, makes the chip, registers what there is.
@@ -205,6 +220,7 @@ class ChipWorker:
         Raises :class:`~simpler.InitError` with the runtime's text; nothing is left then, and it may be called again.
         """
         from simpler._extension import native
+
         if self._is_closed:
             raise ClosedError("worker: closed")
         if self._native is not None:
@@ -251,12 +267,13 @@ class ChipWorker:
         that cannot be passed. Ctrl-C ends the wait with :class:`KeyboardInterrupt`; the run goes on, and what is asked
         of the chip next waits for it.
         """
+        require_config(config)
         run_args = arguments(args, callable.signature, self)
         self._open.run(callable._digest, run_args.tensors, run_args.scalars, config)
 
     def malloc(self, nbytes: int) -> DeviceMemory:
         """Allocates memory of the chip, in bytes."""
-        return DeviceMemory(self, 0, self._open.malloc(nbytes), nbytes)
+        return DeviceMemory(self, 0, self._open.malloc(count("nbytes", nbytes, 1)), nbytes)
 
     def free(self, memory: DeviceMemory) -> None:
         """Frees it."""

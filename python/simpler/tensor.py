@@ -17,11 +17,11 @@ the run reads it, back when the run is waited for, and has succeeded, where the 
 **How long.** A run keeps what it names until it has been waited for, so an array may go out of scope meanwhile. Who
 touches an array while a run uses it reads or leaves what the run happens to be at; so with arrays that overlap.
 
-**Elements.** A chip has float32, float16, int32 and uint8, and the blocks q4_1 and q8_0 as bytes. Anything else, bfloat16
-too, is refused with a sentence; ``dtype`` and ``shape`` of a wrapper say what the bytes are to be taken for.
+**Elements.** A chip has float32, float16, int32 and uint8, and the blocks q4_1 and q8_0 as bytes. Anything else,
+bfloat16 too, is refused with a sentence; ``dtype`` and ``shape`` of a wrapper say what the bytes are to be taken for.
 
-**Scalars** are whole numbers from -2^63 to 2^64 - 1, or numbers whose width is known: numpy's and ctypes'. A float's width
-must be said (``numpy.float32(x)``): the chip gets its bits.
+**Scalars** are whole numbers from -2^63 to 2^64 - 1, or numbers whose width is known: numpy's and ctypes'. A float's
+width must be said (``numpy.float32(x)``): the chip gets its bits.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _SCALAR_MAX = 2**64 - 1
 class Argument:
     """An array and how a run uses it; see :class:`In`, :class:`Out`, :class:`InOut`, :class:`NoDep`.
 
-    ``dtype`` (``float32``, ``float16``, ``int32``, ``uint8``, ``q4_1``, ``q8_0``) and ``shape`` replace the array's own;
-    with ``dtype`` alone the tensor has one dimension.
+    ``dtype`` (``float32``, ``float16``, ``int32``, ``uint8``, ``q4_1``, ``q8_0``) and ``shape`` replace the array's
+    own; with ``dtype`` alone the tensor has one dimension.
     """
 
     array: Any
@@ -87,7 +87,9 @@ class NoDep(Argument):
 
 
 class DeviceMemory:
-    """Memory of a chip, from ``Worker.malloc``: ``nbytes`` bytes at ``address`` on ``chip``. It can be an argument of a run."""
+    """Memory of a chip, from ``Worker.malloc``: ``nbytes`` bytes at ``address`` on ``chip``. It can be an argument of a
+    run.
+    """
 
     __slots__ = ("__weakref__", "_is_freed", "_owner", "address", "chip", "nbytes")
 
@@ -126,9 +128,7 @@ class RunArgs:
 _shared: weakref.WeakSet[native._SharedBuffer] = weakref.WeakSet()
 
 
-def shared_array(
-    shape: int | Sequence[int], dtype: numpy.typing.DTypeLike = "float32"
-) -> numpy.typing.NDArray[Any]:
+def shared_array(shape: int | Sequence[int], dtype: numpy.typing.DTypeLike = "float32") -> numpy.typing.NDArray[Any]:
     """A numpy array of zeros over memory that the children of every worker see that is started later.
 
     A run on such an array, or on a contiguous part of it, copies nothing between the processes. For a worker that was
@@ -142,14 +142,14 @@ def shared_array(
 
     extents = (shape,) if isinstance(shape, int) else tuple(shape)
     element = numpy.dtype(dtype)
+    if element.hasobject or any(not isinstance(extent, int) or extent < 0 for extent in extents):
+        raise ArgumentError(f"shared memory for {element} of shape {extents}: numbers, and as many as there can be")
     buffer = native._SharedBuffer(max(1, math.prod(extents) * element.itemsize))
     _shared.add(buffer)
     return array_over(buffer, element, extents)
 
 
-def array_over(
-    memory: Any, dtype: numpy.typing.DTypeLike, shape: Sequence[int]
-) -> numpy.typing.NDArray[Any]:
+def array_over(memory: Any, dtype: numpy.typing.DTypeLike, shape: Sequence[int]) -> numpy.typing.NDArray[Any]:
     """An array of this shape over the first bytes of memory that has the buffer protocol, and is kept by it."""
     import numpy
 
@@ -164,9 +164,7 @@ def shared_buffers() -> list[native._SharedBuffer]:
     return list(_shared)
 
 
-def arguments(
-    args: Sequence[Any], signature: tuple[type[Argument], ...] | None, owner: object
-) -> RunArgs:
+def arguments(args: Sequence[Any], signature: tuple[type[Argument], ...] | None, owner: object) -> RunArgs:
     """The arguments of a chip's run. ``owner`` is the worker whose device memory may be among them."""
     if len(args) == 1 and isinstance(args[0], RunArgs):
         return args[0]
@@ -217,7 +215,9 @@ def _refuse_elements(array: Any, argument: Argument) -> None:
     """Numpy has no buffer format for types of other packages, and says so in its own words."""
     name = str(getattr(array, "dtype", ""))
     if name.endswith("bfloat16") and argument.dtype is None:
-        raise ArgumentError("elements of type bfloat16: a chip has float32, float16, int32 and uint8; convert the array")
+        raise ArgumentError(
+            "elements of type bfloat16: a chip has float32, float16, int32 and uint8; convert the array"
+        )
 
 
 def _usual_use(arg: Any) -> type[Argument]:
@@ -245,7 +245,9 @@ def _scalar(arg: Any) -> int | None:
         elif arg.dtype.kind == "f" and arg.dtype.itemsize <= 8:
             value = int.from_bytes(arg.tobytes(), sys.byteorder)
         else:
-            raise ArgumentError(f"a scalar of type {arg.dtype}: whole numbers and floats of up to 64 bits can be passed")
+            raise ArgumentError(
+                f"a scalar of type {arg.dtype}: whole numbers and floats of up to 64 bits can be passed"
+            )
     elif isinstance(arg, float):
         raise ArgumentError(
             f"the float {arg!r} has no width yet: numpy.float32({arg!r}) passes the bits of 32, numpy.float64 of 64"

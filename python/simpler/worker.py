@@ -1,8 +1,8 @@
 """Workers: a parent, its children, and what they run.
 
-A :class:`Worker` of level 3, a node, forks one process per chip, and one per sub worker, which runs Python functions. One
-of level 4 or above forks whole workers of the level below, which run orchestrations: Python functions that get their
-worker. One of level 2 is a chip in this very process::
+A :class:`Worker` of level 3, a node, forks one process per chip, and one per sub worker, which runs Python functions.
+One of level 4 or above forks whole workers of the level below, which run orchestrations: Python functions that get
+their worker. One of level 2 is a chip in this very process::
 
     add = simpler.Callable.compile("add", orchestration="add.c", kernels={"add_kernel.c": "aiv"})
     with simpler.Worker(level=3, chips=2) as worker:
@@ -13,23 +13,23 @@ worker. One of level 2 is a chip in this very process::
 
 ``run`` gives nothing: what a run took, and where, is in the log (``log_dir``), of every process one file.
 
-**Forks.** ``init`` forks by ``os.fork``, so what Python and its libraries have registered for a fork runs. It is refused
-where Python threads run beside the caller's, whose locks a child would inherit and whose work it would not. Native
-threads of imported libraries, such as numpy's OpenBLAS keeps, do not forbid it: one WARN record names them. What holds
-then: a child has the forking thread only, and a lock that one of the others held at that moment stays held in it. libc's
-allocator is in order in any child, and OpenBLAS stops its threads around a fork by itself; a chip's child calls nothing
-but native code of simpler, a sub worker's besides your function, so whether what that calls copes with a fork is
-yours to know.
+**Forks.** ``init`` forks by ``os.fork``, so what Python and its libraries have registered for a fork runs. It is
+refused where Python threads run beside the caller's, whose locks a child would inherit and whose work it would not.
+Native threads of imported libraries, such as numpy's OpenBLAS keeps, do not forbid it: one WARN record names them. What
+holds then: a child has the forking thread only, and a lock that one of the others held at that moment stays held in it.
+libc's allocator is in order in any child, and OpenBLAS stops its threads around a fork by itself; a chip's child calls
+nothing but native code of simpler, a sub worker's besides your function, so whether what that calls copes with a fork
+is yours to know.
 
 **Children** lead process groups of their own, so that Ctrl-C in a terminal reaches the parent alone. They leave by
 ``_exit``, after draining their logs, and run none of the parent's exit handlers; they leave as well when the parent is
 gone, however it went. The interpreter's exit closes what is still open.
 
-**Threads.** One thread uses a worker, that which has called ``init``. Any other one, a signal handler during a call, and
-a process that was forked later get a :class:`~simpler.WorkerError`; ``close`` may be called by any thread. The GIL is
-released in every wait. Ctrl-C ends a wait within about 50 ms: ``init`` takes down what it has set up, ``run``, ``wait`` and
-the copies leave what was asked to the child, which is waited for when it is wanted next, and ``close`` kills those that
-it still waits for.
+**Threads.** One thread uses a worker, that which has called ``init``. Any other one, a signal handler during a call,
+and a process that was forked later get a :class:`~simpler.WorkerError`; ``close`` may be called by any thread. The GIL
+is released in every wait. Ctrl-C ends a wait within about 50 ms: ``init`` takes down what it has set up, ``run``,
+``wait`` and the copies leave what was asked to the child, which is waited for when it is wanted next, and ``close``
+kills those that it still waits for.
 """
 
 from __future__ import annotations
@@ -49,7 +49,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from simpler import _child, _log
 from simpler.callable import Callable, PythonCallable, name_of
 from simpler.errors import ArgumentError, ClosedError, SimplerError, WorkerError
-from simpler.task_interface import CallConfig, ChipWorker, _ChipPlan, _Plan, require_inside
+from simpler.task_interface import (
+    CallConfig,
+    ChipWorker,
+    _ChipPlan,
+    _Plan,
+    count,
+    require_config,
+    require_inside,
+)
 from simpler.tensor import DeviceMemory, RunArgs, arguments, shared_array, shared_buffers
 
 if TYPE_CHECKING:
@@ -86,7 +94,8 @@ class Ticket:
         """Waits for the run, and brings back what it has written to arrays that were staged.
 
         Raises :class:`~simpler.RunError` with the run's code and text, :class:`~simpler.ChildLostError` if its process
-        has ended, :class:`TimeoutError` if ``timeout`` seconds pass first: the run goes on. Waiting again gives the same.
+        has ended, :class:`TimeoutError` if ``timeout`` seconds pass first: the run goes on. Waiting again gives the
+        same.
         """
         if not self._is_over and self._worker is not None:
             try:
@@ -120,13 +129,13 @@ class Worker:
     """A worker of ``level`` 2 to 6; see the module.
 
     - ``chips``: how many; 1 unless told otherwise at levels 2 and 3, and none above. ``subs``: how many sub workers.
-    - ``platform``: ``a2a3sim`` or ``a5sim``; ``runtime``: ``tmr`` (``tensormap_and_ringbuffer``: the graph is built on the
-      device while it runs) or ``hbg`` (``host_build_graph``: on the host, before).
+    - ``platform``: ``a2a3sim`` or ``a5sim``; ``runtime``: ``tmr`` (``tensormap_and_ringbuffer``: the graph is built on
+      the device while it runs) or ``hbg`` (``host_build_graph``: on the host, before).
     - ``log_dir``: where ``host.<pid>.log`` of every process goes; stderr if there is none.
     - ``staging_bytes``: room for arrays of runs in flight that are not in shared memory.
     - ``init_limit``: seconds that each child may take to be ready.
-    - ``pipeline_depth``: runs that a chip takes at a time, 1 or 2; ``enable_sdma``: whether kernels can leave copies to a
-      copy engine; ``scheduler_timeout``: seconds that a run may make no progress (20); ``core_threads``: threads that
+    - ``pipeline_depth``: runs that a chip takes at a time, 1 or 2; ``enable_sdma``: whether kernels can leave copies to
+      a copy engine; ``scheduler_timeout``: seconds that a run may make no progress (20); ``core_threads``: threads that
       advance a chip's simulated cores (one per CPU); ``prewarm_config``: whose rings are built at :meth:`init`.
 
     The log's threshold is the level that ``logging.getLogger("simpler")`` has at :meth:`init`.
@@ -154,10 +163,11 @@ class Worker:
         self._state: Literal["new", "open", "closed"] = "new"
         self._pid = os.getpid()
         self._level_above: int | None = None
-        self.level = int(level)
-        self._chips, self._subs = chips, subs
+        self.level = count("level", level)
+        self._chips = None if chips is None else count("chips", chips)
+        self._subs = count("subs", subs)
         self._log_dir = None if log_dir is None else os.fspath(log_dir)
-        self._staging_bytes = staging_bytes
+        self._staging_bytes = count("staging_bytes", staging_bytes)
         self._init_limit = init_limit
         self._chip_plan = _ChipPlan(
             platform, runtime, pipeline_depth, enable_sdma, scheduler_timeout, core_threads, prewarm_config
@@ -246,8 +256,8 @@ class Worker:
         """Starts it: seeds the log, forks the children, waits until all are ready, starts the log's writer.
 
         At level 2 it makes the chip, and forks nobody. Waits up to ``init_limit`` for each child with the GIL released.
-        Raises :class:`~simpler.InitError` with a child's text, :class:`~simpler.WorkerError` for what cannot be, for other
-        Python threads, or if SIGTERM has called it off. No child is left behind then, and it may be called again.
+        Raises :class:`~simpler.InitError` with a child's text, :class:`~simpler.WorkerError` for what cannot be, for
+        other Python threads, or if SIGTERM has called it off. No child is left behind then, and it may be called again.
         """
         self._require_open()
         if self._level_above is not None:
@@ -273,6 +283,7 @@ class Worker:
 
     def _init_children(self) -> None:
         from simpler._extension import native
+
         _refuse_python_threads()
         _log.seed(defer_writer=True)
         plan = self._plan(_log.current_threshold(), shared_buffers())
@@ -316,11 +327,12 @@ class Worker:
         )
 
     def close(self, limit: float | None = None) -> None:
-        """Shuts the children down, collects their processes and drains the log. Again, or after a failed :meth:`init`: nothing.
+        """Shuts the children down, collects their processes and drains the log. Again, or after a failed :meth:`init`:
+        nothing.
 
         Runs in progress end first; a child that does not leave within ``limit`` seconds (60 for each level of
-        children) is killed. Raises :class:`~simpler.WorkerError` or :class:`~simpler.ChildLostError` for the first child
-        that ended otherwise than told to, if no error has said so before; everything is closed all the same.
+        children) is killed. Raises :class:`~simpler.WorkerError` or :class:`~simpler.ChildLostError` for the first
+        child that ended otherwise than told to, if no error has said so before; everything is closed all the same.
         """
         if self._pid != os.getpid() or self._level_above is not None:
             # The children are another process's; or whoever has started it closes it.
@@ -398,10 +410,11 @@ class Worker:
         child: int | None = None,
         config: CallConfig | None = None,
     ) -> Ticket:
-        """Hands a run to a child and returns: ``chip``, ``sub`` or ``child`` (a worker below), or the first that is free.
+        """Hands a run to a child and returns: ``chip``, ``sub`` or ``child`` (a worker below), or the first that is
+        free.
 
-        ``args`` are the tensors and scalars of a chip's run (see :mod:`simpler.tensor`), or what a Python function gets:
-        arrays go by shared memory, everything else is pickled. At level 2 the run is made in this call.
+        ``args`` are the tensors and scalars of a chip's run (see :mod:`simpler.tensor`), or what a Python function
+        gets: arrays go by shared memory, everything else is pickled. At level 2 the run is made in this call.
 
         Raises :class:`~simpler.ArgumentError` for an argument that cannot be passed, :class:`~simpler.BusyError` if no
         child can take another run, :class:`~simpler.ChildLostError` if it is gone. Nothing was handed over then.
@@ -414,6 +427,7 @@ class Worker:
                 ticket._error = error
             return ticket
         worker = self._open
+        require_config(config)
         known = self._known(callable)
         if isinstance(known, Callable):
             run_args = arguments(args, known.signature, self)
@@ -435,6 +449,7 @@ class Worker:
     ) -> None:
         if chip not in (None, 0) or sub is not None or child is not None:
             raise WorkerError("worker: level 2: it is chip 0, and nothing else")
+        require_config(config)
         assert self._chip is not None
         known = self._known(callable)
         if not isinstance(known, Callable):
@@ -458,14 +473,15 @@ class Worker:
         sub: int | None,
         child: int | None,
     ) -> list[tuple[str, int]]:
-        named = [(kind, index) for kind, index in (("chip", chip), ("sub", sub), ("worker", child)) if index is not None]
+        places = {"chip": chip, "sub": sub, "worker": child}
+        named = [(kind, count(kind, index)) for kind, index in places.items() if index is not None]
         if len(named) > 1:
             raise ArgumentError("one of chip, sub and child says where a run goes")
         if isinstance(known, PythonCallable):
             if named:
                 return named
-            kind, count = ("sub", self._subs) if known.on == "subs" else ("worker", len(self._workers))
-            return [(kind, index) for index in range(count)]
+            kind, children = ("sub", self._subs) if known.on == "subs" else ("worker", len(self._workers))
+            return [(kind, index) for index in range(children)]
         if run_args.chip is not None:
             if named not in ([], [("chip", run_args.chip)]):
                 raise ArgumentError(f"its device memory is on chip {run_args.chip}")
@@ -476,6 +492,8 @@ class Worker:
 
     def malloc(self, nbytes: int, *, chip: int = 0) -> DeviceMemory:
         """Allocates memory of a chip, in bytes; :meth:`free` gives it back."""
+        count("nbytes", nbytes, 1)
+        count("chip", chip)
         if self._chip is not None:
             self._require_chip_0(chip)
             address = self._chip._open.malloc(nbytes)
@@ -586,8 +604,8 @@ def _refuse_python_threads() -> None:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     shown = ", ".join(names.get(ident, "not of threading") for ident in others[:4])
     raise WorkerError(
-        f"worker: this process has {len(others)} Python threads beside the caller's ({shown}) and cannot fork its children: "
-        "a child would inherit locks whose holders it does not have; start the worker before any other thread"
+        f"worker: this process has {len(others)} Python threads beside the caller's ({shown}) and cannot fork its "
+        "children: a child would inherit locks whose holders it does not have; start the worker before any other thread"
     )
 
 

@@ -1,7 +1,7 @@
 """Tests in processes of their own, and what they look at.
 
-A worker forks, and the first log directory of a process stays, so a test that starts one gets an interpreter for itself:
-:func:`in_own_process` runs the decorated test in a fresh one, with a deadline.
+A worker forks, and the first log directory of a process stays, so a test that starts one gets an interpreter for
+itself: :func:`in_own_process` runs the decorated test in a fresh one, with a deadline.
 """
 
 import functools
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 #: Seconds. Longer than anything in these tests takes on a loaded machine.
 LIMIT = 120.0
@@ -32,22 +32,29 @@ def environment(**variables: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **variables}
 
 
-def in_own_process(
-    test: Callable[..., None] | None = None, /, *, options: tuple[str, ...] = (), **variables: str
-) -> Any:
+Test = TypeVar("Test", bound=Callable[..., None])
+
+
+def in_own_process(test: Test) -> Test:
+    """Runs a test in an interpreter of its own."""
+    return in_process_with()(test)
+
+
+def in_process_with(*options: str, **variables: str) -> Callable[[Test], Test]:
     """Runs a test in an interpreter of its own, with these options and environment variables."""
-    if test is None:
-        return functools.partial(in_own_process, options=options, **variables)
 
-    @functools.wraps(test)
-    def run(**arguments: Any) -> None:
-        call = (test.__code__.co_filename, test.__name__, json.dumps(arguments, default=str))
-        program = f"import processes; processes._call(*{call!r})"
-        result = python("-X", "faulthandler", *options, "-c", program, **variables)
-        if result.returncode != 0:
-            raise AssertionError(f"exit status {result.returncode}\n{result.stdout}\n{result.stderr}")
+    def decorate(test: Test) -> Test:
+        @functools.wraps(test)
+        def run(**arguments: Any) -> None:
+            call = (test.__code__.co_filename, test.__name__, json.dumps(arguments, default=str))
+            program = f"import processes; processes._call(*{call!r})"
+            result = python("-X", "faulthandler", *options, "-c", program, **variables)
+            if result.returncode != 0:
+                raise AssertionError(f"exit status {result.returncode}\n{result.stdout}\n{result.stderr}")
 
-    return run
+        return cast("Test", run)
+
+    return decorate
 
 
 def _call(file: str, name: str, arguments: str) -> None:

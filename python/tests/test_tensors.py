@@ -76,7 +76,9 @@ def test_matrices_are_row_major() -> None:
         worker.run(multiply, a, b, c, 16)
         np.testing.assert_allclose(c, a @ b, rtol=1e-4, atol=1e-4)
         # A transposed array is the same memory in another order.
-        with pytest.raises(simpler.ArgumentError, match=r"argument 1: the array is not C-contiguous \(shape \[32, 32\]"):
+        with pytest.raises(
+            simpler.ArgumentError, match=r"argument 1: the array is not C-contiguous \(shape \[32, 32\]"
+        ):
             worker.run(multiply, a, b.T, c, 16)
 
 
@@ -224,7 +226,9 @@ def test_staging_memory_comes_back_from_every_run() -> None:
         worker.register(wait)
         for turn in range(50):
             counts = [np.zeros(sizes[(turn + chip) % len(sizes)], np.uint8) for chip in range(4)]
-            tickets = [worker.submit(wait, InOut(count, dtype="int32"), 0, chip=chip) for chip, count in enumerate(counts)]
+            tickets = [
+                worker.submit(wait, InOut(count, dtype="int32"), 0, chip=chip) for chip, count in enumerate(counts)
+            ]
             order = [(turn + chip) % 4 for chip in range(4)]
             for chip in order:
                 tickets[chip].wait()
@@ -292,7 +296,7 @@ def test_a_dlpack_tensor_is_released_when_its_run_has_ended() -> None:
 
 @in_own_process
 def _run_torch_tensors() -> None:
-    import torch
+    import torch  # type: ignore[import-not-found,unused-ignore]
 
     add = vector_add()
     with Worker(level=3) as worker:
@@ -315,7 +319,8 @@ def test_shared_arrays_have_any_shape_and_type_and_end_with_their_last_view() ->
 
     from simpler.tensor import shared_buffers
 
-    for shape_, dtype in [(3, np.float32), ((2, 0), np.float64), ((), np.int8), ([4, 5, 6], "complex128")]:
+    shapes: list[tuple[Any, Any]] = [(3, np.float32), ((2, 0), np.float64), ((), np.int8), ([4, 5, 6], "complex128")]
+    for shape_, dtype in shapes:
         shared = simpler.shared_array(shape_, dtype)
         expected = np.zeros(shape_, dtype)
         assert (shared.shape, shared.dtype, shared.flags.writeable) == (expected.shape, expected.dtype, True)

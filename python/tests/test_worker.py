@@ -3,6 +3,7 @@
 import os
 import pathlib
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def test_a_run_gives_none_and_its_results_and_spans(
     a, b, c = _operands()
     with Worker(level=level, platform=platform, runtime=runtime, log_dir=tmp_path) as worker:
         worker.register(add)
-        assert worker.run(add, a, b, c, 4) is None
+        assert worker.run(add, a, b, c, 4) is None  # type: ignore[func-returns-value]
         pids = worker.pids
     np.testing.assert_array_equal(c, a + b)
     chip = pids[0] if level == 3 else os.getpid()
@@ -349,14 +350,14 @@ def test_a_config_binds_the_log_records_and_is_checked(tmp_path: pathlib.Path) -
 
 def test_what_a_config_has_not_is_refused_where_it_is_set() -> None:
     for name in ("enable_dump_args", "enable_pmu", "enable_dep_gen", "enable_scope_stats"):
-        CallConfig(**{name: 0})
+        CallConfig(**{name: 0})  # type: ignore[arg-type]
         with pytest.raises(simpler.UnsupportedError, match=name):
-            CallConfig(**{name: 1})
+            CallConfig(**{name: 1})  # type: ignore[arg-type]
         config = CallConfig()
         with pytest.raises(NotImplementedError, match="this version has no such diagnostics"):
             setattr(config, name, 2)
     with pytest.raises(AttributeError, match="no block_dim"):
-        CallConfig().block_dim = 3  # type: ignore[attr-defined]
+        CallConfig().block_dim = 3
     with pytest.raises(simpler.ArgumentError, match="aicpu_thread_num = -1"):
         CallConfig(aicpu_thread_num=-1)
     with pytest.raises(simpler.ArgumentError, match=r"runtime_env.heap = \[1, 2\]"):
@@ -365,6 +366,46 @@ def test_what_a_config_has_not_is_refused_where_it_is_set() -> None:
     assert config.enable_l2_swimlane == 2
     config.enable_l2_swimlane = 3
     assert config == CallConfig(enable_chip_swimlane=3)
+
+
+def test_what_is_no_number_is_refused_by_its_name() -> None:
+    cases: list[tuple[Callable[[], object], str]] = [
+        (lambda: Worker(level="3"), "level = '3': a whole number from 0"),  # type: ignore[arg-type]
+        (lambda: Worker(chips="two"), "chips = 'two'"),  # type: ignore[arg-type]
+        (lambda: Worker(subs=-1), "subs = -1: a whole number from 0"),
+        (lambda: Worker(staging_bytes=-5), "staging_bytes = -5"),
+        (lambda: Worker(core_threads=0), "core_threads = 0: a whole number from 1"),
+        (lambda: Worker(prewarm_config=3), "config = 3: a CallConfig"),  # type: ignore[arg-type]
+        (lambda: Worker().register(3), "3 is neither a Callable nor a function"),  # type: ignore[arg-type]
+        (lambda: ChipWorker().register(print), "a chip runs no Python"),  # type: ignore[arg-type]
+        (lambda: simpler.shared_array(-3), r"shared memory for float32 of shape \(-3,\)"),
+        (lambda: simpler.shared_array(3, object), "shared memory for object"),
+    ]
+    for wrong, sentence in cases:
+        with pytest.raises(simpler.ArgumentError, match=sentence):
+            wrong()
+
+
+@in_own_process
+def test_what_is_asked_of_a_chip_that_is_none_is_refused() -> None:
+    add = vector_add()
+    a, b, c = _operands()
+    with Worker() as worker:
+        worker.register(add)
+        cases: list[tuple[Callable[[], object], type[Exception], str]] = [
+            (lambda: worker.malloc(-1), simpler.ArgumentError, "nbytes = -1: a whole number from 1"),
+            (lambda: worker.malloc(4, chip=-1), simpler.ArgumentError, "chip = -1"),
+            (lambda: worker.malloc(4, chip=5), simpler.WorkerError, "there is no chip 5 among 1 chips"),
+            (lambda: worker.malloc(1 << 60), simpler.RunError, "malloc failed with code -1"),
+            (lambda: worker.run(add, a, b, c, 1, chip=1), simpler.WorkerError, "there is no chip 1"),
+            (lambda: worker.run(add, a, b, c, 1, chip=0, sub=0), simpler.ArgumentError, "one of chip, sub and child"),
+            (lambda: worker.run(add, a, b, c, 1, config=3), simpler.ArgumentError, "config = 3: a CallConfig"),  # type: ignore[arg-type]
+            (lambda: worker.run(None), simpler.WorkerError, "None is not registered"),  # type: ignore[arg-type]
+            (lambda: worker.submit(add, a, b, c, 1).wait(-1), simpler.ArgumentError, "a timeout of -1 seconds"),
+        ]
+        for wrong, kind, sentence in cases:
+            with pytest.raises(kind, match=sentence):
+                wrong()
 
 
 @in_own_process
@@ -380,7 +421,7 @@ def test_a_chip_worker_lives_from_init_to_finalize(tmp_path: pathlib.Path) -> No
     with pytest.raises(simpler.RunError, match="is not registered on this chip"):
         chip.run(add, a, b, c, 1)
     chip.register(add)
-    assert chip.run(add, a, b, c, 1) is None
+    assert chip.run(add, a, b, c, 1) is None  # type: ignore[func-returns-value]
     memory = chip.malloc(a.nbytes)
     chip.copy_to(memory, a)
     chip.copy_from(c, memory)
@@ -466,7 +507,9 @@ def test_runs_are_pipelined_where_the_worker_says_so() -> None:
 def test_importing_the_package_loads_neither_the_extension_nor_numpy() -> None:
     from processes import python
 
-    program = "import simpler, sys; print([name for name in ('numpy', 'simpler._task_interface') if name in sys.modules])"
+    program = (
+        "import simpler, sys; print([name for name in ('numpy', 'simpler._task_interface') if name in sys.modules])"
+    )
     assert python("-c", program).stdout.strip() == "[]"
     names = "import simpler; print([getattr(simpler, name) is not None for name in simpler.__all__ if name != 'trace'])"
     assert "False" not in python("-c", names).stdout
@@ -494,7 +537,7 @@ def test_identities_are_of_the_content() -> None:
 @in_own_process
 def test_objects_that_do_not_belong_together_are_refused() -> None:
     add, wait = vector_add(), sleep()
-    kernels = {"add": ("aiv", wait.kernels["sleep"][1])}
+    kernels = {"add": wait.kernels["sleep"]}
     mixed = simpler.Callable.from_objects("mixed", orchestration=add.orchestration, kernels=kernels)
     with Worker(level=2) as worker:
         with pytest.raises(simpler.RunError, match="is not the object that the orchestration was built for"):

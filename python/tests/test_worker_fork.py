@@ -14,7 +14,7 @@ import warnings
 import numpy as np
 import pytest
 from kernels import sleep, vector_add
-from processes import LIMIT, environment, in_own_process, is_alive, log_of, python, spans, until
+from processes import LIMIT, environment, in_own_process, in_process_with, is_alive, log_of, python, spans, until
 
 import simpler
 from simpler import ChipWorker, Worker
@@ -43,7 +43,7 @@ def _interrupt_after(seconds: float) -> list[float]:
 # Python's own thread count is what forbids; the libraries' threads are named.
 
 
-@in_own_process(OPENBLAS_NUM_THREADS="4")
+@in_process_with(OPENBLAS_NUM_THREADS="4")
 def test_threads_of_libraries_are_named_and_do_not_forbid_the_fork(tmp_path: pathlib.Path) -> None:
     big = np.ones((300, 300))
     assert (big @ big)[0, 0] == 300
@@ -67,7 +67,7 @@ def _multiply(array: np.ndarray) -> None:
     array[:] = array @ array
 
 
-@in_own_process(OPENBLAS_NUM_THREADS="4")
+@in_process_with(OPENBLAS_NUM_THREADS="4")
 def test_a_sub_worker_can_use_the_library_whose_threads_it_has_not() -> None:
     square = np.eye(200) * 2
     square @ square
@@ -177,7 +177,7 @@ def test_a_failed_start_converges_and_can_be_tried_again() -> None:
         assert len(worker.pids) == 1
 
 
-@in_own_process(options=("-W", "error::ResourceWarning"))
+@in_process_with("-W", "error::ResourceWarning")
 def test_a_worker_that_is_collected_unclosed_warns_and_closes() -> None:
     warned: list[str] = []
     warnings.showwarning = lambda message, kind, *rest: warned.append(f"{kind.__name__}: {message}")
@@ -218,7 +218,14 @@ print(os.getpid(), *worker.pids, flush=True)
 
 @pytest.mark.parametrize(
     "end",
-    ["sys.exit(3)", "raise RuntimeError('x')", "os._exit(4)", "", "os.kill(os.getpid(), 9)", "import signal; signal.pause()"],
+    [
+        "sys.exit(3)",
+        "raise RuntimeError('x')",
+        "os._exit(4)",
+        "",
+        "os.kill(os.getpid(), 9)",
+        "import signal; signal.pause()",
+    ],
 )
 def test_whoever_ends_without_closing_leaves_nobody_and_a_whole_log(end: str, tmp_path: pathlib.Path) -> None:
     process = subprocess.Popen(
