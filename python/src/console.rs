@@ -79,7 +79,7 @@ impl Target {
             // program that has asked for a command on it does not close it meanwhile.
             unsafe { BorrowedFd::borrow_raw(fd) }
         });
-        Stream::new(Output { stream, is_binary: self.is_binary, cut: Vec::new(), raised }, fd)
+        Stream::new(Output { stream, is_binary: self.is_binary, raised }, fd)
     }
 }
 
@@ -87,8 +87,6 @@ impl Target {
 struct Output<'a> {
     stream: &'a Py<PyAny>,
     is_binary: bool,
-    /// The beginning of a character whose end has not come yet.
-    cut: Vec<u8>,
     /// What was raised that is no `OSError`.
     raised: &'a RefCell<Option<PyErr>>,
 }
@@ -119,14 +117,8 @@ impl Write for Output<'_> {
                     .extract::<usize>()
                     .map_or(bytes.len(), |written| written.min(bytes.len())));
             }
-            let mut text = std::mem::take(&mut self.cut);
-            text.extend_from_slice(bytes);
-            if let Err(error) = std::str::from_utf8(&text)
-                && error.error_len().is_none()
-            {
-                self.cut = text.split_off(error.valid_up_to());
-            }
-            self.call(py, PyString::new(py, &String::from_utf8_lossy(&text)).as_any())?;
+            // What a command prints at once is whole text, and no buffer cuts it. Only `recover` prints bytes as they are.
+            self.call(py, PyString::new(py, &String::from_utf8_lossy(bytes)).as_any())?;
             Ok(bytes.len())
         })
     }

@@ -120,10 +120,10 @@ def test_a_binary_stream_gets_bytes_and_no_stream_nothing(log: Path) -> None:
     assert refusal is not None and "cannot read" in refusal
 
 
-def test_characters_are_whole_wherever_the_text_is_cut(tmp_path: Path) -> None:
+def test_a_text_stream_gets_whole_characters_however_long_the_text_is(tmp_path: Path) -> None:
     """A dash of three bytes stands in each line of a text that is written in pieces of some kilobytes."""
     path = tmp_path / "run.log"
-    # Of lengths that differ, so that the pieces' ends fall on each byte of it.
+    # Lines of lengths that differ, so that the pieces end anywhere.
     path.write_text("".join(run_line(n, hid=f"{n:x}") for n in range(1, 5_000)))
     text, binary = io.StringIO(), io.BytesIO()
     native.command_line(["simpler", "timing", path], text, None)
