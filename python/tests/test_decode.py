@@ -4,11 +4,10 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
-from processes import LIMIT, ROOT, in_own_process, python, spans
+from processes import ROOT, in_own_process, python, spans
 
 import simpler
 from simpler import Worker
@@ -79,24 +78,9 @@ def test_what_cannot_be_is_a_sentence_and_a_status(options: list[str], sentence:
     assert sentence in result.stderr and "Traceback" not in result.stderr
 
 
-def _demo() -> str | None:
-    """The binary of this checkout, where there is one."""
-    named = os.environ.get("SIMPLER_BIN")
-    built = [ROOT / "target" / profile / "simpler" for profile in ("release", "debug")]
-    return named or next((str(path) for path in built if path.exists()), None)
-
-
 @pytest.mark.parametrize("options", [[], ["--prompt", "quite another one", "--chips", "1", "--runtime", "hbg"]])
 def test_the_program_gives_what_the_demo_gives(options: list[str], tmp_path: pathlib.Path) -> None:
-    binary = _demo()
-    if binary is None:
-        pytest.skip("skipped: there is no target/*/simpler, and SIMPLER_BIN names none")
-    demo = subprocess.run(
-        [binary, "demo", "--tokens", "8", "--json", "--out", str(tmp_path / "demo"), *options],
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
+    demo = python("-m", "simpler", "demo", "--tokens", "8", "--json", "--out", str(tmp_path / "demo"), *options)
     assert demo.returncode == 0, demo.stderr
     theirs = json.loads(demo.stdout.splitlines()[-1])
     ours, _ = _decode(tmp_path / "out", *options)
