@@ -359,7 +359,7 @@ impl TraceBuilder {
         self.device_anchors.dedup();
         self.bind_phases.sort();
         self.bind_phases.dedup();
-        let (spans, groups, chains) = self.groups.finish();
+        let (spans, groups, members) = self.groups.finish();
         for life in groups.lives() {
             self.lives[life as usize].has_spans = true;
         }
@@ -382,7 +382,7 @@ impl TraceBuilder {
             given_labels: FxHashMap::default(),
             whole: None,
         };
-        (trace.invocations, trace.grouped) = invocation::group(&trace, &chains);
+        (trace.invocations, trace.grouped) = invocation::group(&trace, &members);
         trace
     }
 

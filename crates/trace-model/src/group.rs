@@ -120,27 +120,6 @@ impl Grouped {
     }
 }
 
-/// The spans of each group, by what links them.
-pub(crate) struct Chains {
-    /// By span, the one before it in its group.
-    before: Vec<u32>,
-    members: Vec<Members>,
-}
-
-impl Chains {
-    pub(crate) fn of(&self, id: GroupId) -> &Members {
-        &self.members[id.0 as usize]
-    }
-
-    /// All spans of a group, the last first.
-    pub(crate) fn backwards(&self, id: GroupId) -> impl Iterator<Item = u32> {
-        let known = |at: u32| (at != NONE).then_some(at);
-        std::iter::successors(known(self.members[id.0 as usize].last), move |&at| {
-            known(self.before[at as usize])
-        })
-    }
-}
-
 /// From where the lag of a record counts.
 fn origin(group: &Group, ts: i64, dur: i64, device: bool) -> i64 {
     let reference = if device { group.made_ns } else { ts.saturating_add(dur) };
@@ -302,9 +281,9 @@ impl Groups {
         true
     }
 
-    /// The spans in log order, their groups, and which are whose.
-    pub(crate) fn finish(self) -> (Vec<Span>, Grouped, Chains) {
-        (self.spans, self.grouped, Chains { before: self.before, members: self.members })
+    /// The spans in log order, their groups, and what those have for members.
+    pub(crate) fn finish(self) -> (Vec<Span>, Grouped, Vec<Members>) {
+        (self.spans, self.grouped, self.members)
     }
 
     #[inline]

@@ -7,8 +7,7 @@
 //! the host span before them, since a run emits them after its host stages.
 
 use crate::build::{Trace, is_grouped};
-use crate::group::Chains;
-use crate::parallel;
+use crate::group::Members;
 use crate::span::{GroupId, Name, Span};
 use crate::vocabulary::Stage;
 use std::ops::Range;
@@ -127,92 +126,74 @@ impl Part {
 }
 
 /// Groups the spans of `trace`: the invocations, and the span indices that their ranges refer to.
-pub(crate) fn group(trace: &Trace, chains: &Chains) -> (Vec<Invocation>, Vec<u32>) {
-    // By pid, life and inv. The groups of a life come nearly in the order of their inv.
-    let mut lives: Vec<OfLife> = (0..trace.lives().len()).map(|_| OfLife::default()).collect();
-    for id in trace.groups.ids().filter(|&id| chains.of(id).grouped > 0) {
-        let of_life = &mut lives[trace.groups.of(id).life as usize];
-        of_life.ids.push(id);
-        of_life.spans += chains.of(id).grouped as usize;
-    }
-    let mut pids = trace.lives().iter().map(|life| life.pid);
-    lives.iter_mut().for_each(|of_life| of_life.pid = pids.next().unwrap_or_default());
-    lives.sort_by_key(|of_life| of_life.pid);
-
-    let total: usize = lives.iter().map(|of_life| of_life.spans).sum();
-    let share = total.div_ceil(parallel::pieces(total, PIECE_MIN));
-    let mut grouped = vec![0_u32; total];
-    let (mut rest, mut first) = (&mut grouped[..], 0);
-    let mut pieces = Vec::new();
-    let mut spans = 0;
-    let ends_piece = |of_life: &OfLife| {
-        spans += of_life.spans;
-        let ends = spans >= share;
-        spans = if ends { 0 } else { spans };
-        ends
-    };
-    for lives in lives.split_inclusive_mut(ends_piece) {
-        let len = lives.iter().map(|of_life| of_life.spans).sum();
-        let (places, after) = rest.split_at_mut(len);
-        pieces.push((lives, places, first));
-        (rest, first) = (after, first + len);
-    }
-    let invocations =
-        parallel::each(pieces, |(lives, places, first)| order(trace, chains, lives, places, first)).concat();
-    (invocations, grouped)
-}
-
-/// Fewer spans are not worth a thread.
-const PIECE_MIN: usize = 1 << 15;
-
-/// The groups of one life.
-#[derive(Default)]
-struct OfLife {
-    pid: u64,
-    ids: Vec<GroupId>,
-    /// How many spans they have that belong to invocations.
-    spans: usize,
-}
-
-/// Puts the spans of some lives into their places, which are the trace's from `first` on, and says what invocations they
-/// make.
-fn order(
-    trace: &Trace,
-    chains: &Chains,
-    lives: &mut [OfLife],
-    places: &mut [u32],
-    mut first: usize,
-) -> Vec<Invocation> {
+///
+/// A large log does not fit into a processor's cache, so the spans are gone through once, in the order in which they lie
+/// in memory.
+pub(crate) fn group(trace: &Trace, members: &[Members]) -> (Vec<Invocation>, Vec<u32>) {
     let part = |index: u32| {
         let span = &trace.spans[index as usize];
         Part::new(trace.name(span), trace.depth(span))
     };
-    let mut invocations = Vec::new();
-    let mut rest = places;
-    for OfLife { ids, .. } in lives {
-        ids.sort_by_key(|&id| trace.groups.of(id).inv);
-        for &id in ids.iter() {
-            let members = chains.of(id);
-            let (group, after) = std::mem::take(&mut rest).split_at_mut(members.grouped as usize);
-            rest = after;
-            // Within a group log order holds.
-            let spans = chains.backwards(id).filter(|&index| !members.mixed || part(index).grouped);
-            group.iter_mut().rev().zip(spans).for_each(|(place, index)| *place = index);
-            let mut at = 0;
-            if members.tops > 1 {
-                for len in split(trace, group) {
-                    let indices = &group[at..at + len];
-                    let (root, all) = look_through(indices, part);
-                    invocations.push(describe(trace, root, all, indices, first + at));
-                    at += len;
-                }
-            } else {
-                invocations.push(describe(trace, members.root(), members.part, group, first));
-            }
-            first += group.len();
+    let of = |id: GroupId| &members[id.0 as usize];
+    let groups = in_order(trace, members);
+
+    // By group, where its next span goes, and the callable of its root, or of its first span as long as no root has come.
+    let mut next = vec![(0_u32, None); members.len()];
+    let mut total = 0;
+    for &id in &groups {
+        next[id.0 as usize].0 = total;
+        total += of(id).grouped;
+    }
+    let mut grouped = vec![0_u32; total as usize];
+    for (span, index) in trace.spans.iter().zip(0..) {
+        let group = span.group.0 as usize;
+        if members[group].mixed && !part(index).grouped {
+            continue;
+        }
+        let (place, hid) = &mut next[group];
+        grouped[*place as usize] = index;
+        *place += 1;
+        if hid.is_none() || members[group].root() == Some(index) {
+            *hid = Some(trace.hid(span));
         }
     }
-    invocations
+
+    let mut invocations = Vec::with_capacity(groups.len());
+    let mut first = 0;
+    for id in groups {
+        let group = &mut grouped[first..first + of(id).grouped as usize];
+        if of(id).tops > 1 {
+            let mut at = 0;
+            for len in split(trace, group) {
+                let indices = &group[at..at + len];
+                let (root, all) = look_through(indices, part);
+                let hid = trace.hid(&trace.spans[root.unwrap_or(indices[0]) as usize]);
+                invocations.push(describe(trace, id, hid, root, all, first + at..first + at + len));
+                at += len;
+            }
+        } else {
+            let hid = next[id.0 as usize].1.unwrap_or_default();
+            let all = first..first + group.len();
+            invocations.push(describe(trace, id, hid, of(id).root(), of(id).part, all));
+        }
+        first += group.len();
+    }
+    (invocations, grouped)
+}
+
+/// The groups that have spans of invocations, by pid, life and inv.
+fn in_order(trace: &Trace, members: &[Members]) -> Vec<GroupId> {
+    let mut lives: Vec<(u64, Vec<GroupId>)> =
+        trace.lives().iter().map(|life| (life.pid, Vec::new())).collect();
+    for id in trace.groups.ids().filter(|id| members[id.0 as usize].grouped > 0) {
+        lives[trace.groups.of(id).life as usize].1.push(id);
+    }
+    lives.sort_by_key(|&(pid, _)| pid);
+    for (_, groups) in &mut lives {
+        // They come nearly in this order.
+        groups.sort_by_key(|&id| trace.groups.of(id).inv);
+    }
+    lives.into_iter().flat_map(|(_, groups)| groups).collect()
 }
 
 /// The root among spans, and what they are together; as [`Members`](crate::group::Members) are told while they come.
@@ -231,20 +212,27 @@ fn look_through(indices: &[u32], part: impl Fn(u32) -> Part) -> (Option<u32>, Pa
     (root, all)
 }
 
-fn describe(trace: &Trace, root: Option<u32>, part: Part, indices: &[u32], first: usize) -> Invocation {
-    let leader = &trace.spans[root.unwrap_or(indices[0]) as usize];
+fn describe(
+    trace: &Trace,
+    id: GroupId,
+    hid: u64,
+    root: Option<u32>,
+    part: Part,
+    spans: Range<usize>,
+) -> Invocation {
+    let of = trace.groups.of(id);
     Invocation {
-        life: trace.life_index(leader),
-        inv: trace.inv(leader),
-        hid: trace.hid(leader),
+        life: of.life,
+        inv: of.inv,
+        hid,
         kind: match (part.run, part.prewarm) {
             (true, _) => Kind::Run,
             (false, true) => Kind::Prewarm,
             (false, false) => Kind::Other,
         },
         root,
-        first: first as u32,
-        len: indices.len() as u32,
+        first: spans.start as u32,
+        len: spans.len() as u32,
     }
 }
 
