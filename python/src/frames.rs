@@ -6,7 +6,7 @@
 use std::ffi::CStr;
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_schema::ffi::FFI_ArrowSchema;
@@ -18,6 +18,8 @@ use simpler_log_abi::DropReason;
 use simpler_trace_export::span_table::SpanTable;
 use simpler_trace_ingest::{Complaints, ErrorKind, Keep, Options, Reader, Reading, Source, read_with};
 use simpler_trace_model::warnings;
+
+use crate::interrupt::Raised;
 
 /// Adds this part to the module.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -146,12 +148,7 @@ fn _read_log(
     let raised = Raised::default();
     let sources = sources.iter().map(|one| source(one, &raised)).collect::<PyResult<Vec<Source>>>()?;
     let read = py.detach(|| {
-        let interrupted = || {
-            if let Err(error) = Python::attach(|py| py.check_signals()) {
-                raised.set(error);
-            }
-            raised.is_set()
-        };
+        let interrupted = || raised.by_signal() || raised.is_set();
         let options = Options { keep: Keep::All, interrupted: Some(&interrupted), ..Options::default() };
         read_with(&sources, options)
             .map(|Reading { trace, complaints, bytes }| (SpanTable::new(Arc::new(trace)), complaints, bytes))
@@ -184,29 +181,6 @@ fn exception(error: &simpler_trace_ingest::Error) -> PyErr {
         }
         ErrorKind::Open(_) => PyOSError::new_err(error.to_string()),
         _ => PyValueError::new_err(error.to_string()),
-    }
-}
-
-/// The first exception that ends a reading.
-#[derive(Clone, Default)]
-struct Raised(Arc<Mutex<Option<PyErr>>>);
-
-impl Raised {
-    fn held(&self) -> MutexGuard<'_, Option<PyErr>> {
-        // It is whole between statements, also where a holder panicked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, error: PyErr) {
-        self.held().get_or_insert(error);
-    }
-
-    fn is_set(&self) -> bool {
-        self.held().is_some()
-    }
-
-    fn take(&self) -> Option<PyErr> {
-        self.held().take()
     }
 }
 

@@ -4,7 +4,8 @@
 //! worker asks every few milliseconds of a wait (`WorkerBuilder::interrupt_with`): it takes the GIL, lets the handlers
 //! run, and keeps the exception that one of them raises for the caller.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -14,28 +15,53 @@ use simpler_relax::Deadline;
 /// tenth of a second.
 pub(crate) const LOOK_PERIOD: Duration = Duration::from_millis(50);
 
+/// The first exception that ends what is done without the GIL, on whichever thread it was raised.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Raised(Arc<Mutex<Option<PyErr>>>);
+
+impl Raised {
+    fn held(&self) -> MutexGuard<'_, Option<PyErr>> {
+        // It is whole between statements, also where a holder panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, error: PyErr) {
+        self.held().get_or_insert(error);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.held().is_some()
+    }
+
+    pub(crate) fn take(&self) -> Option<PyErr> {
+        self.held().take()
+    }
+
+    /// Lets the handlers of signals that have come run, and says whether one of them raised. Takes the GIL.
+    pub(crate) fn by_signal(&self) -> bool {
+        match Python::attach(|py| py.check_signals()) {
+            Ok(()) => false,
+            Err(raised) => {
+                self.set(raised);
+                true
+            }
+        }
+    }
+}
+
 /// Why the current wait of a worker shall end.
 // FORK: a child's own workers have their own.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupt {
     /// What a signal handler has raised.
-    raised: RefCell<Option<PyErr>>,
+    raised: Raised,
     deadline: Cell<Option<Deadline>>,
 }
 
 impl Interrupt {
     /// Whether the wait shall end; takes the GIL.
     pub(crate) fn asked(&self) -> bool {
-        if self.deadline.get().is_some_and(|deadline| deadline.passed()) {
-            return true;
-        }
-        match Python::attach(|py| py.check_signals()) {
-            Ok(()) => false,
-            Err(raised) => {
-                *self.raised.borrow_mut() = Some(raised);
-                true
-            }
-        }
+        self.deadline.get().is_some_and(|deadline| deadline.passed()) || self.raised.by_signal()
     }
 
     /// Lets the waits of `body` end when `limit` has passed.
@@ -48,7 +74,7 @@ impl Interrupt {
 
     /// What a signal handler has raised in the last wait.
     pub(crate) fn take(&self) -> Option<PyErr> {
-        self.raised.borrow_mut().take()
+        self.raised.take()
     }
 
     /// That, or else `otherwise`.

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
 
@@ -29,22 +30,32 @@ impl Environment {
         let wheels = environment.folder.join("wheels");
         let maturin = environment.folder.join("venv/bin/maturin");
         // The same optimised crates as the binary's, from the same folder.
-        run(Command::new(maturin)
+        let mut wheel = Command::new(maturin);
+        wheel
             .args(["build", "--quiet", "--release", "--manifest-path", "python/Cargo.toml", "--out"])
             .arg(&wheels)
             .env("CARGO_INCREMENTAL", "0")
-            .env("CARGO_TARGET_DIR", target_dir()?))?;
+            .env("CARGO_TARGET_DIR", target_dir()?);
+        // What is fetched takes long as well, and the other processor hardly notices.
+        thread::scope(|scope| {
+            scope.spawn(|| environment.optional_packages());
+            run(&mut wheel)
+        })?;
         let mut built = fs::read_dir(&wheels)?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
         let (Some(wheel), true) = (built.pop(), built.is_empty()) else {
             bail!("maturin has not left one wheel in {}", wheels.display())
         };
         environment.pip([wheel.as_os_str()])?;
+        Ok(environment)
+    }
+
+    /// Installs what can be had of them.
+    fn optional_packages(&self) {
         for package in OPTIONAL {
-            if let Err(why) = environment.pip([OsStr::new(package)]) {
+            if let Err(why) = self.pip([OsStr::new(package)]) {
                 eprintln!("skipped: tests that need {package}: {why:#}");
             }
         }
-        Ok(environment)
     }
 
     /// An empty one with what builds and tests.
