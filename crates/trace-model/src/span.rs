@@ -2,6 +2,7 @@
 
 use crate::vocabulary::{self, Family, Stage};
 use simpler_record_format::{is_truncated_field, percent_decode};
+use std::borrow::Cow;
 
 /// A thread of one process life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -148,10 +149,14 @@ impl<'a> Attributes<'a> {
     }
 
     /// The decoded value of `key`; the last one wins.
-    pub fn get(self, key: &str) -> Option<String> {
+    pub fn get(self, key: &str) -> Option<Cow<'a, str>> {
         let value = self.pairs().filter(|(name, _)| *name == key.as_bytes()).last()?.1;
+        if !value.contains(&b'%') {
+            // As it stands, as nearly all are.
+            return Some(String::from_utf8_lossy(value));
+        }
         let bytes: Vec<u8> = percent_decode(value).collect();
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        Some(Cow::Owned(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     /// The value of `key` as an integer.

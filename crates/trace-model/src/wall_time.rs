@@ -148,26 +148,24 @@ pub fn utc(ns: i64) -> String {
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let (year, month, day) = civil(days);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let mut text = String::with_capacity("YYYY-MM-DDThh:mm:ss.nnnnnnnnnZ".len());
-    for (value, width, end) in [
-        (year, 4, '-'),
-        (month, 2, '-'),
-        (day, 2, 'T'),
-        (hour, 2, ':'),
-        (minute, 2, ':'),
-        (second, 2, '.'),
-        (fraction, 9, 'Z'),
+    let mut text = *b"0000-00-00T00:00:00.000000000Z";
+    for (value, place) in [
+        (year, 0..4),
+        (month, 5..7),
+        (day, 8..10),
+        (hour, 11..13),
+        (minute, 14..16),
+        (second, 17..19),
+        (fraction, 20..29),
     ] {
-        let power = 10_i64.pow(width);
         // No year of a clock that counts ns in 64 bits has more than four digits, or is negative.
-        let mut unit = power / 10;
-        while unit > 0 {
-            text.push(char::from(b'0' + (value / unit % 10) as u8));
-            unit /= 10;
+        let mut value = value as u32;
+        for digit in text[place].iter_mut().rev() {
+            *digit = b'0' + (value % 10) as u8;
+            value /= 10;
         }
-        text.push(end);
     }
-    text
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 /// The date of a day counted from 1970-01-01; as [`days`].

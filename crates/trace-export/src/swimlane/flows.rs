@@ -8,10 +8,11 @@ use crate::event;
 use crate::writer::Json;
 use rustc_hash::FxHashMap;
 use simpler_trace_model::{Family, Span, Trace};
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// A task of a run: process life, run and slot.
-type Task = (u32, String, String);
+type Task<'a> = (u32, Cow<'a, str>, Cow<'a, str>);
 
 /// Writes a pair of flow events for each dispatch whose submit is in the log. The events are in time order.
 pub(super) fn write<W: Write>(json: &mut Json<W>, trace: &Trace, events: &[&Event<'_>]) -> io::Result<()> {
@@ -23,7 +24,7 @@ pub(super) fn write<W: Write>(json: &mut Json<W>, trace: &Trace, events: &[&Even
             Some((event, span, if meant { task(trace, span) } else { None }?))
         })
     };
-    let mut submits: FxHashMap<Task, Vec<&Event<'_>>> = FxHashMap::default();
+    let mut submits: FxHashMap<Task<'_>, Vec<&Event<'_>>> = FxHashMap::default();
     for (event, _, task) in of_leaf("submit") {
         submits.entry(task).or_default().push(event);
     }
@@ -68,15 +69,15 @@ pub(super) fn write<W: Write>(json: &mut Json<W>, trace: &Trace, events: &[&Even
     Ok(())
 }
 
-fn task(trace: &Trace, span: &Span) -> Option<Task> {
+fn task<'a>(trace: &'a Trace, span: &Span) -> Option<Task<'a>> {
     let attributes = trace.attributes(span);
     let slot = attributes.get("task_slot").or_else(|| attributes.get("slot"))?;
     Some((trace.life_index(span), attributes.get("run_id")?, slot))
 }
 
-fn dispatch_key(trace: &Trace, span: &Span, (_, run, slot): &Task) -> String {
+fn dispatch_key(trace: &Trace, span: &Span, (_, run, slot): &Task<'_>) -> String {
     let attributes = trace.attributes(span);
-    let or = |key, missing: &str| attributes.get(key).unwrap_or_else(|| missing.to_owned());
+    let or = |key, missing: &'static str| attributes.get(key).unwrap_or(Cow::Borrowed(missing));
     format!(
         "dispatch:{}:{run}:{slot}:{}:{}:{}",
         event::pid(trace, span),
