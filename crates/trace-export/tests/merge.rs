@@ -159,6 +159,8 @@ fn a_trace_of_another_time_is_said_with_both_windows() {
     let ours = format!("the log from {:.6} s to {:.6} s", from as f64 / 1e9, to as f64 / 1e9);
     assert!(said.contains("w.json has no moment in common with the log: it reaches from "), "{said}");
     assert!(said.contains(&ours), "{said}");
+    let said = warning(at(from - 2_000_000, 1)).unwrap();
+    assert!(said.contains(&ours), "one that was over before: {said}");
     assert_eq!(warning("[{\"ph\":\"M\",\"ts\":0}]".to_owned()), None, "a name has no time");
 }
 
