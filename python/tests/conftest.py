@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import signal
 import sys
 
 import pytest
@@ -11,6 +12,8 @@ _SOURCE = pathlib.Path(__file__).resolve().parents[1]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuses to test the source tree in place of the installed package."""
+    # A shell starts what runs in its background deaf to Ctrl-C, and so would be every program that a test starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # What several tests use lies beside them.
     sys.path.append(str(pathlib.Path(__file__).parent))
     if os.environ.get("SIMPLER_TEST_INSTALLED") != "1":
